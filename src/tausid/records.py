@@ -1,0 +1,413 @@
+"""What was measured, in physical units: one record of inputs, outputs and time, and sets of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from tausid.errors import DataError
+
+# Time steps that differ by less than this share of their median count as one clock.
+UNIFORM_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """One measured experiment: `u (N, nu)`, `y (N, ny)`, `t (N,)`, time along the first axis.
+
+    NaN in `y` is a missing sample; NaN in `u` is an error. The arrays are private read-only copies.
+    Use `Record.from_arrays` for one-dimensional arrays or a sampling time instead of time stamps.
+
+    Args:
+        u: inputs, shape (N, nu), physical units.
+        y: outputs, shape (N, ny), physical units.
+        t: time stamps in seconds, shape (N,), strictly increasing.
+        input_names: one name per input channel.
+        output_names: one name per output channel.
+        input_units: one unit per input channel, `""` where unknown.
+        output_units: one unit per output channel, `""` where unknown.
+        name: what to call the record in tables and messages.
+
+    Raises:
+        DataError: a shape, a length, a name, a unit, a NaN or the order of time breaks its rule.
+    """
+
+    u: Float[np.ndarray, "N nu"]
+    y: Float[np.ndarray, "N ny"]
+    t: Float[np.ndarray, "N"]
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+    input_units: tuple[str, ...]
+    output_units: tuple[str, ...]
+    name: str = "record"
+
+    def __post_init__(self) -> None:
+        _check_shapes(self)
+        _check_time(self.t, self.name)
+        _check_values(self)
+        for field in ("u", "y", "t"):
+            array = np.array(getattr(self, field), dtype=np.float64)
+            array.setflags(write=False)
+            object.__setattr__(self, field, array)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        u: ArrayLike,
+        y: ArrayLike,
+        *,
+        ts: float | None = None,
+        t: ArrayLike | None = None,
+        input_names: Sequence[str] | None = None,
+        output_names: Sequence[str] | None = None,
+        units: Mapping[str, str] | None = None,
+        name: str = "record",
+    ) -> Record:
+        """Make a record from arrays; a one-dimensional array is one channel.
+
+        Args:
+            u: inputs, shape (N,) or (N, nu).
+            y: outputs, shape (N,) or (N, ny).
+            ts: sampling time in seconds; the record then starts at t = 0.
+            t: time stamps in seconds, instead of `ts`.
+            input_names: names of the inputs; by default `u`, or `u1`, `u2`, ...
+            output_names: names of the outputs; by default `y`, or `y1`, `y2`, ...
+            units: unit of each channel by its name; either all channels or none.
+            name: what to call the record.
+
+        Returns:
+            The record.
+
+        Raises:
+            DataError: the arrays, the clock, the names or the units break a rule.
+
+        Example:
+            >>> Record.from_arrays([0.0, 1.0, 1.0], [0.0, 0.1, 0.3], ts=4.0).t
+            array([0., 4., 8.])
+        """
+        inputs, outputs = as_columns(u, "u"), as_columns(y, "y")
+        names_u = tuple(input_names) if input_names is not None else numbered("u", inputs.shape[1])
+        names_y = tuple(output_names) if output_names is not None else numbered("y", outputs.shape[1])
+        units_u, units_y = _units_of(names_u, names_y, units)
+        time = make_clock(len(outputs), ts=ts, t=t)
+        return cls(inputs, outputs, time, names_u, names_y, units_u, units_y, name)
+
+    @classmethod
+    def from_dataframe(
+        cls,
+        frame: Any,
+        *,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        ts: float | None = None,
+        time: str | None = None,
+        units: Mapping[str, str] | None = None,
+        name: str = "dataframe",
+    ) -> Record:
+        """Make a record from columns of a pandas or polars data frame.
+
+        Args:
+            frame: the data frame; anything with `columns` and `frame[name].to_numpy()`.
+            inputs: names of the input columns.
+            outputs: names of the output columns.
+            ts: sampling time in seconds.
+            time: name of the time column in seconds, instead of `ts`.
+            units: unit of each channel by its name; either all channels or none.
+            name: what to call the record.
+
+        Returns:
+            The record.
+
+        Raises:
+            DataError: a column is missing or not numeric, or the data break a rule of `Record`.
+        """
+        columns = [*inputs, *outputs] + ([time] if time is not None else [])
+        missing = [column for column in columns if column not in list(frame.columns)]
+        if missing:
+            raise DataError(
+                f"column {missing[0]!r} must be in the data frame; it has {', '.join(map(str, frame.columns))}. "
+                "Name the inputs and outputs as the frame does."
+            )
+        return cls.from_arrays(
+            _stack_columns(frame, inputs),
+            _stack_columns(frame, outputs),
+            ts=ts,
+            t=None if time is None else _numeric_column(frame, time),
+            input_names=inputs,
+            output_names=outputs,
+            units=units,
+            name=name,
+        )
+
+    def __len__(self) -> int:
+        return len(self.t)
+
+    @property
+    def nu(self) -> int:
+        """Number of inputs."""
+        return self.u.shape[1]
+
+    @property
+    def ny(self) -> int:
+        """Number of outputs."""
+        return self.y.shape[1]
+
+    @property
+    def ts(self) -> float:
+        """Sampling time in seconds: the median step of the clock."""
+        return float(np.median(np.diff(self.t)))
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all time steps are equal to within a thousandth."""
+        steps = np.diff(self.t)
+        return bool(np.all(np.abs(steps - self.ts) <= UNIFORM_TOLERANCE * self.ts))
+
+    def part(self, start: int, stop: int, *, name: str | None = None) -> Record:
+        """Samples `start` to `stop - 1` as a record of their own, time stamps kept.
+
+        Args:
+            start: first sample.
+            stop: sample after the last one.
+            name: what to call the part; by default the record's name and the range.
+
+        Returns:
+            The part.
+        """
+        label = name if name is not None else f"{self.name}[{start}:{stop}]"
+        return replace(self, u=self.u[start:stop], y=self.y[start:stop], t=self.t[start:stop], name=label)
+
+
+Records: TypeAlias = Record | Sequence[Record]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Records with their roles: what to train on, what to validate on, what to score at the end.
+
+    Args:
+        train: one record, or several.
+        test: one record, or several; never seen by the `clean` protocol before the final score.
+        validation: held-out records, if the data come with their own.
+        name: what to call the dataset.
+        score_skip: leading samples that the dataset's official score leaves out; 0 if it has none.
+
+    Raises:
+        DataError: the records do not have the same channels.
+    """
+
+    train: Records
+    test: Records | None = None
+    validation: Records | None = None
+    name: str = "dataset"
+    score_skip: int = 0
+
+    def __post_init__(self) -> None:
+        roles = (self.train, self.test, self.validation)
+        check_same_channels([record for role in roles if role is not None for record in as_records(role)])
+
+
+def as_records(records: Records) -> tuple[Record, ...]:
+    """One record or several, always as a tuple.
+
+    Args:
+        records: a record or a sequence of records.
+
+    Returns:
+        The records.
+
+    Raises:
+        DataError: there is none, or something else is among them.
+    """
+    several = (records,) if isinstance(records, Record) else tuple(records)
+    if not several:
+        raise DataError("`records` must hold at least one Record; got none. Read one with tausid.read_csv.")
+    for item in several:
+        if not isinstance(item, Record):
+            raise DataError(
+                f"`records` must hold only Record objects; got {type(item).__name__}. "
+                "Make one with Record.from_arrays or tausid.read_csv."
+            )
+    return several
+
+
+def check_same_channels(records: Iterable[Record]) -> None:
+    """Check that all records have the same number of inputs and outputs.
+
+    Args:
+        records: the records.
+
+    Raises:
+        DataError: two of them differ.
+    """
+    first, *rest = records
+    for other in rest:
+        if (other.nu, other.ny) != (first.nu, first.ny):
+            raise DataError(
+                f"all records must have the same channels; {first.name!r} has {first.nu} inputs and {first.ny} "
+                f"outputs, {other.name!r} has {other.nu} and {other.ny}. Choose the same columns for both."
+            )
+
+
+def as_columns(array: ArrayLike, name: str) -> Float[np.ndarray, "N n"]:
+    """A numeric array as (N, n); one dimension is one channel.
+
+    Args:
+        array: numbers of shape (N,) or (N, n).
+        name: what to call it in messages.
+
+    Returns:
+        A float64 array with two dimensions.
+
+    Raises:
+        DataError: not numbers, or neither one nor two dimensions.
+    """
+    try:
+        values = np.asarray(array, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"`{name}` must be an array of numbers; got {error}. Convert it first.") from None
+    if values.ndim == 1:
+        return values[:, None]
+    if values.ndim != 2:
+        raise DataError(
+            f"`{name}` must have shape (samples,) or (samples, channels); got {values.shape}. "
+            "Split a batch of experiments into several records."
+        )
+    return values
+
+
+def numbered(letter: str, count: int) -> tuple[str, ...]:
+    """Default channel names: the letter alone for one channel, numbered from one for several.
+
+    Args:
+        letter: `u` or `y`.
+        count: number of channels.
+
+    Returns:
+        The names.
+    """
+    return (letter,) if count == 1 else tuple(f"{letter}{i + 1}" for i in range(count))
+
+
+def make_clock(samples: int, *, ts: float | None, t: ArrayLike | None) -> Float[np.ndarray, "N"]:
+    """Time stamps from a sampling time, or as given.
+
+    Args:
+        samples: number of samples.
+        ts: sampling time in seconds.
+        t: time stamps in seconds, instead of `ts`.
+
+    Returns:
+        The time stamps.
+
+    Raises:
+        DataError: both or neither are given, or `ts` is not positive.
+    """
+    if (ts is None) == (t is None):
+        given = "neither" if ts is None else "both"
+        raise DataError(
+            f"a record needs either the sampling time `ts` or time stamps; got {given}. "
+            "Give ts=... in seconds, or the time column."
+        )
+    if t is not None:
+        return as_columns(t, "t")[:, 0]
+    if not (isinstance(ts, int | float | np.number) and np.isfinite(ts) and ts > 0):
+        raise DataError(f"`ts` must be a positive number of seconds; got {ts!r}. Give the sampling time.")
+    return np.arange(samples) * float(ts)
+
+
+def _check_shapes(record: Record) -> None:
+    n_u, n_y, n_t = len(record.u), len(record.y), len(record.t)
+    if not n_u == n_y == n_t:
+        raise DataError(
+            f"`u`, `y` and `t` of {record.name!r} must have as many samples; got {n_u}, {n_y} and {n_t}. "
+            "Trim them to the shared interval."
+        )
+    if n_t < 2:
+        raise DataError(f"record {record.name!r} must have at least two samples; got {n_t}. Measure longer.")
+    if record.ny < 1:
+        raise DataError(f"record {record.name!r} must have at least one output; got none. Name an output.")
+    for kind, n in (("input", record.nu), ("output", record.ny)):
+        for what in ("names", "units"):
+            got = getattr(record, f"{kind}_{what}")
+            if len(got) != n:
+                raise DataError(
+                    f"`{kind}_{what}` must have one entry per {kind} channel; got {len(got)} for {n} channels."
+                    f" Give {n}."
+                )
+    names = (*record.input_names, *record.output_names)
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise DataError(
+            f"channel names must differ; got {twice[0]!r} twice. Rename one, or use each column in one role only."
+        )
+
+
+def _check_time(t: np.ndarray, name: str) -> None:
+    if not np.all(np.isfinite(t)):
+        row = int(np.flatnonzero(~np.isfinite(t))[0])
+        raise DataError(f"time of {name!r} must be finite; sample {row} is {t[row]}. Drop that row.")
+    backwards = np.flatnonzero(np.diff(t) <= 0)
+    if len(backwards):
+        row = int(backwards[0])
+        raise DataError(
+            f"time of {name!r} must increase from sample to sample; sample {row} is at {t[row]:g} s and sample "
+            f"{row + 1} at {t[row + 1]:g} s. Sort the rows, drop repeats, or split into several records."
+        )
+
+
+def _check_values(record: Record) -> None:
+    bad_u = np.argwhere(~np.isfinite(record.u))
+    if len(bad_u):
+        row, channel = bad_u[0]
+        raise DataError(
+            f"input {record.input_names[channel]!r} of {record.name!r} must be known at every sample; {len(bad_u)} "
+            f"values are NaN or infinite, the first at sample {row}. Fill them in or cut those rows out."
+        )
+    bad_y = np.argwhere(np.isinf(record.y))
+    if len(bad_y):
+        row, channel = bad_y[0]
+        raise DataError(
+            f"output {record.output_names[channel]!r} of {record.name!r} must be finite, or NaN where missing; "
+            f"sample {row} is infinite. Replace it by NaN."
+        )
+    for channel, name in enumerate(record.output_names):
+        if np.all(np.isnan(record.y[:, channel])):
+            raise DataError(
+                f"output {name!r} of {record.name!r} must have measured samples; all are NaN. "
+                "Choose another column."
+            )
+
+
+def _units_of(
+    names_u: tuple[str, ...], names_y: tuple[str, ...], units: Mapping[str, str] | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if units is None:
+        return ("",) * len(names_u), ("",) * len(names_y)
+    known = (*names_u, *names_y)
+    for name in units:
+        if name not in known:
+            raise DataError(
+                f"`units` must name channels of the record; got {name!r}, channels are {', '.join(known)}. "
+                "Correct the name."
+            )
+    for name in known:
+        if name not in units:
+            raise DataError(
+                f"`units` must give a unit for every channel; {name!r} has none. Add it, or leave `units` out."
+            )
+    return tuple(units[n] for n in names_u), tuple(units[n] for n in names_y)
+
+
+def _numeric_column(frame: Any, name: str) -> np.ndarray:
+    return as_columns(frame[name].to_numpy(), name)[:, 0]
+
+
+def _stack_columns(frame: Any, names: Sequence[str]) -> np.ndarray:
+    columns = [_numeric_column(frame, name) for name in names]
+    return np.stack(columns, axis=1) if columns else np.zeros((len(frame), 0))
