@@ -1,0 +1,52 @@
+"""What the input does between two samples."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from tausid.errors import ConfigError, unknown_name
+
+# The share of the way to the next sample that the input has gone at the end of a step.
+HOLDS = {"zero": 0.0, "first": 1.0}
+
+
+def hold_slopes(hold: str | tuple[str, ...], nu: int) -> tuple[float, ...]:
+    """How far each input moves towards its next sample within a step: 0 (zero-order) or 1 (first-order).
+
+    Args:
+        hold: `zero` or `first` for all inputs, or one of these per input.
+        nu: number of inputs.
+
+    Returns:
+        One number per input.
+
+    Raises:
+        ConfigError: an unknown name, or not one per input.
+    """
+    names = (hold,) * nu if isinstance(hold, str) else hold
+    for name in (hold,) if isinstance(hold, str) else hold:
+        if name not in HOLDS:
+            raise ConfigError(unknown_name("hold", name, HOLDS))
+    if len(names) != nu:
+        raise ConfigError(f"`hold` must be one name, or one per input; got {len(names)} for {nu} inputs.")
+    return tuple(HOLDS[name] for name in names)
+
+
+def held_input(
+    slopes: tuple[float, ...], u_now: Float[Array, "*B nu"], u_next: Float[Array, "*B nu"], fraction: Array | float
+) -> Float[Array, "*B nu"]:
+    """The input at a fraction of a step: `u_k + slope * fraction * (u_{k+1} - u_k)`.
+
+    Args:
+        slopes: from `hold_slopes`.
+        u_now: inputs at the sample that begins the step.
+        u_next: inputs at the sample that ends it.
+        fraction: where in the step, from 0 to 1.
+
+    Returns:
+        The inputs there.
+    """
+    if not any(slopes):
+        return u_now
+    return u_now + fraction * jnp.asarray(slopes, u_now.dtype) * (u_next - u_now)

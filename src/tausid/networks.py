@@ -1,0 +1,235 @@
+"""Function approximators: a linear map plus something nonlinear. No physics, no time."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from itertools import combinations_with_replacement
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from tausid.errors import ConfigError, unknown_name
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "leaky_relu": jax.nn.leaky_relu,  # slope 0.01 below zero, as in the paper
+    "relu": jax.nn.relu,
+    "tanh": jnp.tanh,
+    "elu": jax.nn.elu,
+    "gelu": jax.nn.gelu,
+    "silu": jax.nn.silu,
+    "sigmoid": jax.nn.sigmoid,
+    "softplus": jax.nn.softplus,
+}
+
+
+def get_activation(name: str) -> Callable[[Array], Array]:
+    """The activation function of that name.
+
+    Args:
+        name: one of `ACTIVATIONS`.
+
+    Returns:
+        The function.
+
+    Raises:
+        ConfigError: there is no such function.
+    """
+    if name not in ACTIVATIONS:
+        raise ConfigError(unknown_name("activation", name, ACTIVATIONS))
+    return ACTIVATIONS[name]
+
+
+class AbstractNetwork(eqx.Module):
+    """A function of `z` with a linear part, `h(z) = linear z + ...`, over the last axis of `z`."""
+
+    linear: eqx.AbstractVar[Float[Array, "n_out n_in"]]
+
+    @abstractmethod
+    def __call__(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
+        """The value at `z`."""
+
+
+class MLP(eqx.Module):
+    """Hidden layers and a linear output layer, `W_n s(... s(W_1 z + b_1) ...) + b_n`.
+
+    Args:
+        weights: matrix of each layer, shape (outputs, inputs), the output layer last.
+        biases: bias of each hidden layer, and of the output layer where it has one.
+        activation: name of the activation function `s`.
+    """
+
+    weights: tuple[Float[Array, "_ _"], ...]
+    biases: tuple[Float[Array, "_"], ...]
+    activation: str = eqx.field(static=True)
+
+    @classmethod
+    def random(
+        cls,
+        key: PRNGKeyArray,
+        sizes: Sequence[int],
+        *,
+        activation: str,
+        weight_range: float,
+        output_bias: bool,
+    ) -> MLP:
+        """Weights uniform in [-weight_range, weight_range], biases zero.
+
+        Args:
+            key: random key.
+            sizes: inputs, hidden layers, outputs.
+            activation: name of the activation function.
+            weight_range: largest magnitude of a weight.
+            output_bias: whether the output layer has a bias.
+
+        Returns:
+            The network.
+        """
+        get_activation(activation)
+        keys = jax.random.split(key, len(sizes) - 1)
+        shapes = zip(sizes[1:], sizes[:-1], strict=True)
+        weights = tuple(
+            uniform_matrix(k, shape, weight_range) for k, shape in zip(keys, shapes, strict=True)
+        )
+        biased = sizes[1:] if output_bias else sizes[1:-1]
+        return cls(weights, tuple(jnp.zeros(size) for size in biased), activation)
+
+    def __call__(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
+        """The value at `z`."""
+        activate = get_activation(self.activation)
+        hidden = len(self.weights) - 1
+        for weight, bias in zip(self.weights[:-1], self.biases[:hidden], strict=True):
+            z = activate(z @ weight.T + bias)
+        out = z @ self.weights[-1].T
+        return out + self.biases[hidden] if len(self.biases) > hidden else out
+
+
+class ResidualMLP(AbstractNetwork):
+    """The paper's network: `linear z + W_n s(... s(W_1 z + b_1) ...)`, no bias on the linear part (eq. 12).
+
+    Args:
+        linear: the linear map, `[A B]` for the state network.
+        mlp: the hidden layers, without an output bias.
+    """
+
+    linear: Float[Array, "n_out n_in"]
+    mlp: MLP
+
+    @classmethod
+    def random(
+        cls,
+        key: PRNGKeyArray,
+        n_in: int,
+        n_out: int,
+        *,
+        hidden: Sequence[int],
+        activation: str,
+        weight_range: float,
+    ) -> ResidualMLP:
+        """All weights uniform in [-weight_range, weight_range], biases zero.
+
+        Args:
+            key: random key.
+            n_in: number of inputs.
+            n_out: number of outputs.
+            hidden: width of each hidden layer.
+            activation: name of the activation function.
+            weight_range: largest magnitude of a weight.
+
+        Returns:
+            The network.
+        """
+        key_linear, key_mlp = jax.random.split(key)
+        sizes = (n_in, *hidden, n_out)
+        return cls(
+            uniform_matrix(key_linear, (n_out, n_in), weight_range),
+            MLP.random(
+                key_mlp, sizes, activation=activation, weight_range=weight_range, output_bias=False
+            ),
+        )
+
+    def __call__(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
+        """The value at `z`."""
+        return z @ self.linear.T + self.mlp(z)
+
+
+class Polynomial(AbstractNetwork):
+    """A polynomial without a constant: `linear z + coefficients m(z)`, `m` all monomials of degree 2 to `degree`.
+
+    Args:
+        linear: the linear map.
+        coefficients: one column per monomial, in the order of `monomials`.
+        degree: the highest degree.
+    """
+
+    linear: Float[Array, "n_out n_in"]
+    coefficients: Float[Array, "n_out n_monomials"]
+    degree: int = eqx.field(static=True)
+
+    @classmethod
+    def random(
+        cls, key: PRNGKeyArray, n_in: int, n_out: int, *, degree: int, weight_range: float
+    ) -> Polynomial:
+        """All coefficients uniform in [-weight_range, weight_range].
+
+        Args:
+            key: random key.
+            n_in: number of inputs.
+            n_out: number of outputs.
+            degree: the highest degree.
+            weight_range: largest magnitude of a coefficient.
+
+        Returns:
+            The polynomial.
+        """
+        key_linear, key_rest = jax.random.split(key)
+        count = monomials(jnp.zeros(n_in), degree).shape[-1]
+        return cls(
+            uniform_matrix(key_linear, (n_out, n_in), weight_range),
+            uniform_matrix(key_rest, (n_out, count), weight_range),
+            degree,
+        )
+
+    def __call__(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
+        """The value at `z`."""
+        return z @ self.linear.T + monomials(z, self.degree) @ self.coefficients.T
+
+
+def monomials(z: Float[Array, "*batch n_in"], degree: int) -> Float[Array, "*batch n_monomials"]:
+    """All products of 2 to `degree` entries of `z`, by degree and then in order of the entries' indices.
+
+    Args:
+        z: the variables, along the last axis.
+        degree: the highest degree.
+
+    Returns:
+        The monomials, along the last axis.
+
+    Example:
+        >>> monomials(jnp.array([2.0, 3.0]), 2)
+        Array([4., 6., 9.], dtype=float32)
+    """
+    columns = []
+    for d in range(2, degree + 1):
+        for indices in combinations_with_replacement(range(z.shape[-1]), d):
+            product = z[..., indices[0]]
+            for index in indices[1:]:
+                product = product * z[..., index]
+            columns.append(product)
+    return jnp.stack(columns, axis=-1) if columns else jnp.zeros((*z.shape[:-1], 0), z.dtype)
+
+
+def uniform_matrix(key: PRNGKeyArray, shape: tuple[int, int], weight_range: float) -> Float[Array, "_ _"]:
+    """A matrix with entries uniform in [-weight_range, weight_range].
+
+    Args:
+        key: random key.
+        shape: rows and columns.
+        weight_range: largest magnitude of an entry.
+
+    Returns:
+        The matrix.
+    """
+    return jax.random.uniform(key, shape, minval=-weight_range, maxval=weight_range)

@@ -1,0 +1,47 @@
+"""The rollout for any vector field on any device: a `lax.scan` over samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from tausid.holds import held_input, hold_slopes
+from tausid.rollout.integrators import FixedStep
+from tausid.steppers import get_stepper, take_step
+
+
+def rollout_scan(
+    field: Callable[[Array, Array], Array],
+    x0: Float[Array, "B nx"],
+    u: Float[Array, "J B nu"],
+    dt: Float[Array, "J-1 B"],
+    integrator: FixedStep,
+) -> Float[Array, "J B nx"]:
+    """Integrate a batch of trajectories with a fixed step (see the contract in `tausid.rollout`).
+
+    Args:
+        field: `dx/dt` as a function of state and input.
+        x0: initial states.
+        u: inputs at the samples.
+        dt: seconds from each sample to the next.
+        integrator: stepper, substeps and hold.
+
+    Returns:
+        States at the samples.
+    """
+    stepper = get_stepper(integrator.stepper)
+    slopes = hold_slopes(integrator.hold, u.shape[-1])
+    n = integrator.substeps
+
+    def advance(x: Array, sample: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        u_now, u_next, step = sample
+        h = step[:, None] / n
+        for i in range(n):
+            x = take_step(stepper, field, lambda c, i=i: held_input(slopes, u_now, u_next, (i + c) / n), x, h)
+        return x, x
+
+    _, states = jax.lax.scan(advance, x0, (u[:-1], u[1:], dt))
+    return jnp.concatenate([x0[None], states])
