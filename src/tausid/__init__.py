@@ -1,3 +1,76 @@
-"""tausid: continuous-time nonlinear system identification with state derivative normalization."""
-from tausid.records import Dataset, Record
-from tausid.scaling import Scaling
+"""tausid: continuous-time nonlinear system identification with state derivative normalization.
+
+This file is the whole public API. Names are imported when they are first used, so that `import tausid`
+takes no time and needs no compiler of JAX's.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from tausid import datasets as datasets
+    from tausid import plots as plots
+    from tausid.config import Config as Config
+    from tausid.config import recipe_config as recipe_config
+    from tausid.errors import ConfigError as ConfigError
+    from tausid.errors import DataError as DataError
+    from tausid.errors import DivergenceError as DivergenceError
+    from tausid.errors import StorageError as StorageError
+    from tausid.errors import TausidError as TausidError
+    from tausid.evaluation import Score as Score
+    from tausid.evaluation import evaluate as evaluate
+    from tausid.readers import read_csv as read_csv
+    from tausid.records import Dataset as Dataset
+    from tausid.records import Record as Record
+    from tausid.rollout import Adaptive as Adaptive
+    from tausid.rollout import FixedStep as FixedStep
+    from tausid.scaling import Scaling as Scaling
+    from tausid.simulation import Model as Model
+    from tausid.simulation import Simulation as Simulation
+    from tausid.simulation import load_model as load_model
+    from tausid.tau import Tau as Tau
+    from tausid.training import FitResult as FitResult
+    from tausid.training import fit as fit
+
+_MODULES = ("datasets", "plots")
+_HOMES = {
+    "Adaptive": "rollout",
+    "Config": "config",
+    "ConfigError": "errors",
+    "DataError": "errors",
+    "Dataset": "records",
+    "DivergenceError": "errors",
+    "FitResult": "training",
+    "FixedStep": "rollout",
+    "Model": "simulation",
+    "Record": "records",
+    "Scaling": "scaling",
+    "Score": "evaluation",
+    "Simulation": "simulation",
+    "StorageError": "errors",
+    "Tau": "tau",
+    "TausidError": "errors",
+    "evaluate": "evaluation",
+    "fit": "training",
+    "load_model": "simulation",
+    "read_csv": "readers",
+    "recipe_config": "config",
+}
+
+__all__ = ["__version__", *sorted((*_MODULES, *_HOMES))]  # noqa: PLE0604 - the names above
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"tausid.{name}")
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"tausid.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'tausid' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

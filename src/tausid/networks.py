@@ -1,10 +1,11 @@
 """Function approximators: a linear map plus something nonlinear. No physics, no time."""
 
-from __future__ import annotations
+# No postponed annotations here: equinox reads AbstractVar from the live ones.
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import combinations_with_replacement
+from typing import Self
 
 import equinox as eqx
 import jax
@@ -74,7 +75,7 @@ class MLP(eqx.Module):
         activation: str,
         weight_range: float,
         output_bias: bool,
-    ) -> MLP:
+    ) -> Self:
         """Weights uniform in [-weight_range, weight_range], biases zero.
 
         Args:
@@ -127,7 +128,7 @@ class ResidualMLP(AbstractNetwork):
         hidden: Sequence[int],
         activation: str,
         weight_range: float,
-    ) -> ResidualMLP:
+    ) -> Self:
         """All weights uniform in [-weight_range, weight_range], biases zero.
 
         Args:
@@ -171,7 +172,7 @@ class Polynomial(AbstractNetwork):
     @classmethod
     def random(
         cls, key: PRNGKeyArray, n_in: int, n_out: int, *, degree: int, weight_range: float
-    ) -> Polynomial:
+    ) -> Self:
         """All coefficients uniform in [-weight_range, weight_range].
 
         Args:

@@ -1,0 +1,203 @@
+"""Every setting of a fit in one place, each with its default and its reason; and the named recipes."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from tausid.errors import ConfigError, unknown_name
+
+FULL = "full"  # a horizon as long as the longest record: full simulation error, eq. 3
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a fit but the data and tau; `recipe_config` makes one from a recipe's name and changes.
+
+    Args:
+        recipe: name of the recipe that the settings started from.
+        protocol: what validation may see: `clean` or `paper`.
+        seed: seed of the initial weights and of the windows drawn.
+        nx: number of states.
+        network: function approximator of f, g and the encoder: `mlp` or `polynomial`.
+        hidden: widths of the hidden layers.
+        activation: activation function of the hidden layers.
+        degree: degree of a `polynomial` network.
+        weight_range: initial weights are uniform in [-weight_range, weight_range].
+        A_start: initial A: `zero-mean` like all other weights, or `-I` plus those.
+        initial_state: `encoder` (from past data), or `free` (a parameter per record, eq. 3).
+        na: past outputs that the encoder sees.
+        nb: past inputs that the encoder sees.
+        stepper: explicit Runge-Kutta method.
+        substeps: integration steps per sampling interval.
+        hold: inputs between samples: `zero` or `first`, for all or one per input.
+        horizon: samples per training window, J; `full` for one window per record.
+        batch: windows per step.
+        max_steps: most optimiser steps.
+        patience: steps without a better validation score after which training stops.
+        validate_every: steps between two validations.
+        validation_fraction: share of each training record held out at its end (`clean` protocol); 0 for none.
+        learning_rate: Adam's rate at the first step.
+        schedule: how the rate falls: `three-step` or `cosine`.
+        weight_decay: lambda_W of the weight decay.
+        dae_weight: lambda_D of the DAE penalty; 0 leaves the DAE network out.
+        barrier_weight: lambda_N of the barrier on A; 0 leaves it out.
+        max_recoveries: how often a run may go back to its best state after NaN or infinity.
+
+    Raises:
+        ConfigError: a setting breaks its rule.
+    """
+
+    recipe: str = "default"
+    protocol: str = "clean"
+    seed: int = 0
+
+    # The model.
+    nx: int = 4  # more states than the tanks' two: simpler nonlinearities suffice (state augmentation)
+    network: str = "mlp"
+    hidden: tuple[int, ...] = (64, 64)
+    activation: str = "leaky_relu"
+    degree: int = 3
+    weight_range: float = 0.01
+    A_start: str = "-I"  # free runs of an untrained model then settle instead of drifting
+    initial_state: str = "encoder"
+    na: int = 5
+    nb: int = 5
+
+    # The integration.
+    stepper: str = "rk4"
+    substeps: int = 1
+    hold: str | tuple[str, ...] = "zero"
+
+    # The optimisation.
+    horizon: int | str = 128
+    batch: int = 64
+    max_steps: int = 6000
+    patience: int = 2000
+    validate_every: int = 50
+    validation_fraction: float = 0.2
+    learning_rate: float = 3e-3
+    schedule: str = "cosine"
+    weight_decay: float = 1e-6
+    dae_weight: float = 0.0
+    barrier_weight: float = 0.0
+    max_recoveries: int = 5
+
+    def __post_init__(self) -> None:
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                raise ConfigError(unknown_name(name, getattr(self, name), known))
+        for name, least in WHOLE_NUMBERS.items():
+            _check_whole(name, getattr(self, name), least)
+        for width in self.hidden:
+            _check_whole("hidden", width, 1)
+        if self.horizon != FULL:
+            _check_whole("horizon", self.horizon, 2)
+        for name in ("learning_rate", "weight_range"):
+            _check_number(name, getattr(self, name), least=0.0, open_end=True)
+        for name in ("weight_decay", "dae_weight", "barrier_weight"):
+            _check_number(name, getattr(self, name), least=0.0, open_end=False)
+        if not 0.0 <= self.validation_fraction <= 0.5:
+            raise ConfigError(
+                f"`validation_fraction` must be from 0 to 0.5; got {self.validation_fraction}. "
+                "Training needs the larger part of each record."
+            )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The settings as plain JSON values."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Config:
+        """The settings back from `as_dict`.
+
+        Args:
+            values: what `as_dict` gave.
+
+        Returns:
+            The settings.
+        """
+        return _with_settings(cls(), values)
+
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "protocol": ("clean", "paper"),
+    "network": ("mlp", "polynomial"),
+    "A_start": ("zero-mean", "-I"),
+    "initial_state": ("encoder", "free"),
+    "schedule": ("three-step", "cosine"),
+}
+
+WHOLE_NUMBERS: dict[str, int] = {
+    "seed": 0,
+    "nx": 1,
+    "degree": 1,
+    "na": 0,
+    "nb": 0,
+    "substeps": 1,
+    "batch": 1,
+    "max_steps": 1,
+    "patience": 1,
+    "validate_every": 1,
+    "max_recoveries": 0,
+}
+
+
+def _check_whole(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"`{name}` must be a whole number of at least {least}; got {value!r}. Correct it.")
+
+
+def _check_number(name: str, value: object, *, least: float, open_end: bool) -> None:
+    fits = isinstance(value, int | float) and math.isfinite(value) and value >= least
+    if not fits or (open_end and value == least):
+        rule = "positive" if open_end else "zero or positive"
+        raise ConfigError(f"`{name}` must be a {rule} number; got {value!r}. Correct it.")
+
+
+RECIPES: dict[str, Config] = {
+    "default": Config(),
+    # Section 5 of the paper, to the letter; what it leaves open is named in docs/recipes.md.
+    "paper": Config(
+        recipe="paper",
+        A_start="zero-mean",
+        schedule="three-step",
+        max_steps=20_000,
+        weight_decay=1e-8,
+        dae_weight=1e3,
+        barrier_weight=1e12,
+    ),
+}
+
+
+def recipe_config(recipe: str = "default", **settings: Any) -> Config:
+    """The settings of a named recipe, with changes.
+
+    Args:
+        recipe: `default` or `paper`.
+        **settings: fields of `Config` to change.
+
+    Returns:
+        The settings.
+
+    Raises:
+        ConfigError: an unknown recipe or setting (the nearest known one is named), or a value breaks its rule.
+
+    Example:
+        >>> recipe_config("paper", nx=2).barrier_weight
+        1000000000000.0
+    """
+    if recipe not in RECIPES:
+        raise ConfigError(unknown_name("recipe", recipe, RECIPES))
+    return _with_settings(RECIPES[recipe], settings)
+
+
+def _with_settings(config: Config, settings: dict[str, Any]) -> Config:
+    known = [field.name for field in dataclasses.fields(Config)]
+    for name in settings:
+        if name not in known:
+            raise ConfigError(unknown_name("setting", name, known))
+    tuples = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
+    return dataclasses.replace(config, **tuples)

@@ -1,0 +1,125 @@
+"""Free-run simulation of a whole record in normalized units: no measured output enters after the start."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from tausid.models import FreeState, StateSpace
+from tausid.rollout import Adaptive, FixedStep, Integrator, rollout_scan
+
+# Samples that the estimate of a free initial state may see, at least: enough to tell states from noise.
+LEAST_FOR_INITIAL_STATE = 50
+
+
+def samples_for_initial_state(model: StateSpace) -> int:
+    """How many leading samples of a new record go into its initial state, and so not into its score.
+
+    Args:
+        model: the model.
+
+    Returns:
+        `n_past` of an encoder; 10 nx, and at least 50, where the state is estimated.
+    """
+    if isinstance(model.initial, FreeState):
+        return max(LEAST_FOR_INITIAL_STATE, 10 * model.nx)
+    return model.initial.n_past
+
+
+@eqx.filter_jit
+def run(
+    model: StateSpace,
+    x0: Float[Array, "nx"],
+    u: Float[Array, "N nu"],
+    dt: Float[Array, "N-1"],
+    integrator: Integrator,
+) -> tuple[Float[Array, "N nx"], Float[Array, "N ny"]]:
+    """States and outputs of one trajectory from its initial state.
+
+    Args:
+        model: the model.
+        x0: state at the first sample.
+        u: inputs, normalized.
+        dt: seconds from each sample to the next.
+        integrator: how to integrate.
+
+    Returns:
+        States and outputs, normalized.
+    """
+    x = _rollout(model, x0[None], u[:, None], dt[:, None], integrator)[:, 0]
+    return x, model.output(x, u)
+
+
+@eqx.filter_jit
+def encode(
+    model: StateSpace, past_u: Float[Array, "n_past nu"], past_y: Float[Array, "n_past ny"]
+) -> Float[Array, "nx"]:
+    """The encoder's state after one stretch of past samples.
+
+    Args:
+        model: a model with an encoder.
+        past_u: inputs, normalized, from old to new.
+        past_y: outputs, normalized, from old to new.
+
+    Returns:
+        The state.
+    """
+    return model.initial(past_u[:, None], past_y[:, None], jnp.zeros(1, jnp.int32))[0]
+
+
+def estimate_initial_state(
+    model: StateSpace,
+    u: Float[np.ndarray, "N nu"],
+    y: Float[np.ndarray, "N ny"],
+    dt: Float[np.ndarray, "N-1"],
+    integrator: FixedStep,
+) -> Float[np.ndarray, "nx"]:
+    """The initial state that makes the simulation of these samples fit best, by nonlinear least squares.
+
+    `min over x0 of sum (y - y_hat)^2` over the measured samples, from x0 = 0 (eq. 3 with theta fixed).
+
+    Args:
+        model: the model.
+        u: inputs, normalized.
+        y: outputs, normalized; NaN where missing.
+        dt: seconds from each sample to the next.
+        integrator: how to integrate.
+
+    Returns:
+        The state at the first sample; zero where the least-squares problem has no finite value.
+    """
+    from scipy.optimize import least_squares
+
+    arrays = (jnp.asarray(u), jnp.asarray(np.nan_to_num(y)), jnp.asarray(~np.isnan(y)), jnp.asarray(dt))
+
+    def residuals(x0: np.ndarray) -> np.ndarray:
+        return np.nan_to_num(np.asarray(_residuals(model, jnp.asarray(x0), *arrays, integrator), float), posinf=1e6)
+
+    def jacobian(x0: np.ndarray) -> np.ndarray:
+        return np.nan_to_num(np.asarray(_jacobian(model, jnp.asarray(x0), *arrays, integrator), float))
+
+    # Single-precision residuals: tolerances below 1e-6 would only chase rounding.
+    found = least_squares(residuals, np.zeros(model.nx), jac=jacobian, xtol=1e-6, ftol=1e-6, gtol=1e-6)
+    return np.asarray(found.x)
+
+
+def _rollout(model: StateSpace, x0: Array, u: Array, dt: Array, integrator: Integrator) -> Array:
+    if isinstance(integrator, Adaptive):
+        from tausid.rollout.adaptive import rollout_adaptive
+
+        return rollout_adaptive(model.field, x0, u, dt, integrator)
+    return rollout_scan(model.field, x0, u, dt, integrator)
+
+
+@eqx.filter_jit
+def _residuals(
+    model: StateSpace, x0: Array, u: Array, y: Array, measured: Bool[Array, "N ny"], dt: Array, integrator: FixedStep
+) -> Array:
+    x = rollout_scan(model.field, x0[None], u[:, None], dt[:, None], integrator)[:, 0]
+    return jnp.where(measured, model.output(x, u) - y, 0.0).ravel()
+
+
+_jacobian = eqx.filter_jit(jax.jacfwd(_residuals, argnums=1))

@@ -1,0 +1,86 @@
+"""The terms of the training objective, each a small pure function of normalized quantities."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PyTree
+
+
+def simulation_error(
+    y_hat: Float[Array, "J B ny"], y: Float[Array, "J B ny"], measured: Bool[Array, "J B ny"]
+) -> Float[Array, ""]:
+    """Mean squared simulation error, `mean (y - y_hat)^2` over all measured samples (eqs. 3 and 14).
+
+    The paper sums where this takes the mean; the minimum is the same up to the weight of the penalties.
+
+    Args:
+        y_hat: simulated outputs.
+        y: measured outputs; any number where missing.
+        measured: where `y` was measured.
+
+    Returns:
+        The error.
+    """
+    squares = jnp.where(measured, (y - y_hat) ** 2, 0.0)
+    return jnp.sum(squares) / jnp.maximum(jnp.sum(measured), 1)
+
+
+def dae_penalty(values: Float[Array, "*B 1"]) -> Float[Array, ""]:
+    """`L_D / lambda_D = mean d(x, u)^2`: the DAE network's values along the trajectory are drawn to zero.
+
+    Args:
+        values: `d(x, u)` along the trajectories.
+
+    Returns:
+        The penalty, before its weight lambda_D.
+    """
+    return jnp.mean(values**2)
+
+
+def leading_minors(matrix: Float[Array, "n n"]) -> Float[Array, "n"]:
+    """Determinants of the leading principal submatrices.
+
+    Args:
+        matrix: a square matrix.
+
+    Returns:
+        The determinants, from size 1 to size n.
+
+    Example:
+        >>> leading_minors(jnp.diag(jnp.array([2.0, 3.0])))
+        Array([2., 6.], dtype=float32)
+    """
+    n = matrix.shape[0]
+    return jnp.stack([jnp.linalg.det(matrix[:i, :i]) for i in range(1, n + 1)])
+
+
+def negative_definite_barrier(A: Float[Array, "n n"]) -> Float[Array, ""]:
+    """`L_N / lambda_N`: 0 where A is negative definite, and 1 plus the violation elsewhere.
+
+    By Sylvester's criterion A is negative definite just where all leading minors m_i of `-(A + A') / 2` are positive.
+    The paper's barrier is the step alone, which has no gradient; the violation `sum max(0, -m_i)` gives it one.
+
+    Args:
+        A: the linear part of f that acts on the state.
+
+    Returns:
+        The barrier, before its weight lambda_N.
+    """
+    minors = leading_minors(-(A + A.T) / 2)
+    violation = jnp.sum(jnp.maximum(0.0, -minors))
+    return jnp.where(jnp.all(minors > 0), 0.0, 1.0 + violation)
+
+
+def weight_decay(weights: PyTree[Array]) -> Float[Array, ""]:
+    """`L_W / lambda_W = ||theta||^2`, the sum of all squared weights.
+
+    Args:
+        weights: the arrays that count as theta.
+
+    Returns:
+        The penalty, before its weight lambda_W.
+    """
+    leaves = jax.tree.leaves(eqx.filter(weights, eqx.is_inexact_array))
+    return sum((jnp.sum(leaf**2) for leaf in leaves), start=jnp.zeros(()))

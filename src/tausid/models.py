@@ -1,0 +1,232 @@
+"""The state-space model in normalized units: f, g, the initial state, tau, and how they fit together."""
+
+# No postponed annotations here: equinox reads AbstractVar from the live ones.
+
+from abc import abstractmethod
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from tausid.config import Config
+from tausid.errors import ConfigError
+from tausid.networks import MLP, AbstractNetwork, Polynomial, ResidualMLP
+from tausid.rollout import VectorField
+from tausid.tau import Tau
+
+
+class AbstractInitialState(eqx.Module):
+    """Where a trajectory begins; `n_past` samples before it are needed."""
+
+    na: eqx.AbstractVar[int]
+    nb: eqx.AbstractVar[int]
+
+    @property
+    def n_past(self) -> int:
+        """Samples needed before the first simulated one, max(na, nb)."""
+        return max(self.na, self.nb)
+
+    @abstractmethod
+    def __call__(
+        self,
+        past_u: Float[Array, "n_past B nu"],
+        past_y: Float[Array, "n_past B ny"],
+        record: Int[Array, "B"],
+    ) -> Float[Array, "B nx"]:
+        """The state at the sample after the past ones."""
+
+
+class Encoder(AbstractInitialState):
+    """`x_k = e(u_{k-1}, ..., u_{k-nb}, y_{k-1}, ..., y_{k-na})`, the paper's encoder network.
+
+    Args:
+        network: `e`; its inputs are the past inputs, then the past outputs, each from old to new.
+        na: number of past outputs.
+        nb: number of past inputs.
+    """
+
+    network: AbstractNetwork
+    na: int = eqx.field(static=True)
+    nb: int = eqx.field(static=True)
+
+    def __call__(
+        self,
+        past_u: Float[Array, "n_past B nu"],
+        past_y: Float[Array, "n_past B ny"],
+        record: Int[Array, "B"],
+    ) -> Float[Array, "B nx"]:
+        """The state at the sample after the past ones."""
+        n = self.n_past
+        seen = [*past_u[n - self.nb :], *past_y[n - self.na :]]  # each (B, channels)
+        batch = past_y.shape[1]
+        return self.network(jnp.concatenate(seen, axis=-1) if seen else jnp.zeros((batch, 0), past_y.dtype))
+
+
+class FreeState(AbstractInitialState):
+    """The initial state of each training record as a parameter of the optimisation (eq. 3).
+
+    Args:
+        x0: one state per training record.
+    """
+
+    x0: Float[Array, "n_records nx"]
+    na: int = eqx.field(static=True, default=0)
+    nb: int = eqx.field(static=True, default=0)
+
+    def __call__(
+        self,
+        past_u: Float[Array, "n_past B nu"],
+        past_y: Float[Array, "n_past B ny"],
+        record: Int[Array, "B"],
+    ) -> Float[Array, "B nx"]:
+        """The state of each window's record."""
+        return self.x0[record]
+
+
+class StateSpace(eqx.Module):
+    """`dx/dt = diag(1/tau) f(x, u)`, `y = g(x, u)`, in normalized units and seconds (eqs. 4 and 12).
+
+    Args:
+        f: state network, from `[x; u]` to nx.
+        g: output network, from `[x; u]` to ny.
+        initial: where trajectories begin.
+        tau: the normalization constant.
+        dae: the DAE network d(x, u) that only its penalty sees, or None.
+    """
+
+    f: AbstractNetwork
+    g: AbstractNetwork
+    initial: AbstractInitialState
+    tau: Tau
+    dae: MLP | None
+
+    @property
+    def nx(self) -> int:
+        """Number of states."""
+        return self.f.linear.shape[0]
+
+    @property
+    def nu(self) -> int:
+        """Number of inputs."""
+        return self.f.linear.shape[1] - self.nx
+
+    @property
+    def ny(self) -> int:
+        """Number of outputs."""
+        return self.g.linear.shape[0]
+
+    @property
+    def A(self) -> Float[Array, "nx nx"]:
+        """The linear part of f that acts on the state."""
+        return self.f.linear[:, : self.nx]
+
+    @property
+    def field(self) -> VectorField:
+        """The right-hand side of the state equation, for a rollout."""
+        return VectorField(self.f, 1.0 / self.tau.seconds)
+
+    def derivative(self, x: Float[Array, "*B nx"], u: Float[Array, "*B nu"]) -> Float[Array, "*B nx"]:
+        """The state derivative per second, `diag(1/tau) f(x, u)`.
+
+        Args:
+            x: states.
+            u: inputs, normalized.
+
+        Returns:
+            Their derivatives.
+        """
+        return self.field(x, u)
+
+    def output(self, x: Float[Array, "*B nx"], u: Float[Array, "*B nu"]) -> Float[Array, "*B ny"]:
+        """The output, `g(x, u)`.
+
+        Args:
+            x: states.
+            u: inputs, normalized.
+
+        Returns:
+            Outputs, normalized.
+        """
+        return self.g(jnp.concatenate([x, u], axis=-1))
+
+
+def build_state_space(
+    config: Config, tau: Tau, *, nu: int, ny: int, n_records: int, key: PRNGKeyArray
+) -> StateSpace:
+    """An untrained model with random weights.
+
+    Args:
+        config: sizes, kinds and initialization.
+        tau: the normalization constant.
+        nu: number of inputs.
+        ny: number of outputs.
+        n_records: number of training records, for free initial states.
+        key: random key.
+
+    Returns:
+        The model.
+
+    Raises:
+        ConfigError: tau has one value per state, but not nx of them.
+    """
+    nx = config.nx
+    if tau.factor.shape not in ((), (nx,)):
+        raise ConfigError(
+            f"`tau` must be one number or one per state; got {tau.factor.size} for {nx} states. "
+            f"Give one number, or {nx}."
+        )
+    keys = jax.random.split(key, 4)
+    f = make_network(config, nx + nu, nx, keys[0])
+    if config.A_start == "-I":
+        f = eqx.tree_at(lambda n: n.linear, f, f.linear.at[:, :nx].add(-jnp.eye(nx)))
+    return StateSpace(
+        f=f,
+        g=make_network(config, nx + nu, ny, keys[1]),
+        initial=_make_initial(config, nu, ny, n_records, keys[2]),
+        tau=tau,
+        dae=_make_dae(config, nx + nu, keys[3]) if config.dae_weight > 0 else None,
+    )
+
+
+def make_network(config: Config, n_in: int, n_out: int, key: PRNGKeyArray) -> AbstractNetwork:
+    """A network of the configured kind with random weights.
+
+    Args:
+        config: kind, sizes and initialization.
+        n_in: number of inputs.
+        n_out: number of outputs.
+        key: random key.
+
+    Returns:
+        The network.
+    """
+    if config.network == "polynomial":
+        return Polynomial.random(key, n_in, n_out, degree=config.degree, weight_range=config.weight_range)
+    return ResidualMLP.random(
+        key,
+        n_in,
+        n_out,
+        hidden=config.hidden,
+        activation=config.activation,
+        weight_range=config.weight_range,
+    )
+
+
+def _make_initial(
+    config: Config, nu: int, ny: int, n_records: int, key: PRNGKeyArray
+) -> AbstractInitialState:
+    if config.initial_state == "free":
+        return FreeState(jnp.zeros((n_records, config.nx)))
+    n_in = config.na * ny + config.nb * nu
+    return Encoder(make_network(config, n_in, config.nx, key), config.na, config.nb)
+
+
+def _make_dae(config: Config, n_in: int, key: PRNGKeyArray) -> MLP:
+    return MLP.random(
+        key,
+        (n_in, *config.hidden, 1),
+        activation=config.activation,
+        weight_range=config.weight_range,
+        output_bias=True,
+    )

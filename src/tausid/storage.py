@@ -1,0 +1,197 @@
+"""Files of arrays and plain JSON: safetensors, written atomically, checked when read. Nothing in them can run.
+
+A file holds named arrays, a JSON object, what kind of file it is (`model` or `checkpoint`), the version of
+its format, and a checksum over all of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tausid.errors import StorageError
+
+FORMAT_VERSION = 1
+
+
+def write_arrays(
+    path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], *, kind: str, content: Mapping[str, Any]
+) -> Path:
+    """Write arrays and a JSON object as one file; an old file stays whole until the new one is complete.
+
+    Args:
+        path: where to write.
+        arrays: arrays by name.
+        kind: what the file is, `model` or `checkpoint`.
+        content: plain JSON values.
+
+    Returns:
+        The path.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    from safetensors.numpy import save
+
+    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    text = json.dumps(content)
+    metadata = {
+        "program": "tausid",
+        "kind": kind,
+        "version": str(FORMAT_VERSION),
+        "checksum": _checksum(arrays, text),
+        "content": text,
+    }
+    return write_bytes(path, save(arrays, metadata=metadata))
+
+
+def read_arrays(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Read a file that `write_arrays` wrote.
+
+    Args:
+        path: the file.
+        kind: what it must be.
+
+    Returns:
+        The arrays by name, and the JSON object.
+
+    Raises:
+        StorageError: no such file; truncated or corrupted; of another program, kind or future version.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    path = Path(path)
+    if not path.is_file():
+        raise StorageError(f"{kind} file {path} must exist; there is none. Check the path.")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            _check_origin(path, kind, metadata)
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+    except (SafetensorError, OSError) as error:
+        raise StorageError(
+            f"{kind} file {path} must be a complete safetensors file; it is truncated, corrupted or something "
+            f"else ({error}). Copy it again, or make it anew."
+        ) from None
+    if _checksum(arrays, metadata.get("content", "")) != metadata.get("checksum"):
+        raise StorageError(
+            f"{kind} file {path} must match its checksum; it does not, so it is corrupted. Copy it again."
+        )
+    return arrays, json.loads(metadata["content"])
+
+
+def write_bytes(path: str | os.PathLike[str], data: bytes) -> Path:
+    """Write a file atomically: to a temporary file in the same folder, to the disk, then renamed.
+
+    Args:
+        path: where to write; missing folders are made.
+        data: the content.
+
+    Returns:
+        The path.
+
+    Raises:
+        StorageError: the folder cannot be made or written.
+    """
+    path = Path(path)
+    with _as_storage_error(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).chmod(0o666 & ~_umask())
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    return path
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> Path:
+    """Write a text file atomically.
+
+    Args:
+        path: where to write; missing folders are made.
+        text: the content.
+
+    Returns:
+        The path.
+
+    Raises:
+        StorageError: the folder cannot be made or written.
+    """
+    return write_bytes(path, text.encode())
+
+
+def check_writable(folder: str | os.PathLike[str]) -> Path:
+    """Make a folder and check that files can be written to it, before hours go into what should lie there.
+
+    Args:
+        folder: the folder.
+
+    Returns:
+        Its path.
+
+    Raises:
+        StorageError: it cannot be made or written.
+    """
+    folder = Path(folder)
+    with _as_storage_error(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    return folder
+
+
+@contextlib.contextmanager
+def _as_storage_error(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"{path} must be writable; writing failed: {error.strerror or error}. "
+            "Choose another place, free some space, or change its permissions."
+        ) from None
+
+
+def _check_origin(path: Path, kind: str, metadata: Mapping[str, str]) -> None:
+    if metadata.get("program") != "tausid":
+        raise StorageError(
+            f"{kind} file {path} must be written by tausid; it is a safetensors file of another program. "
+            f"Make a {kind} with `tausid fit`."
+        )
+    version = metadata.get("version", "")
+    if not version.isdigit() or int(version) > FORMAT_VERSION:
+        raise StorageError(
+            f"{kind} file {path} must have format version {FORMAT_VERSION} or older; it has {version!r}. "
+            "Update tausid to read it."
+        )
+    if metadata.get("kind") != kind:
+        raise StorageError(
+            f"{path} must be a {kind} file; it is a {metadata.get('kind')} file. Give the {kind} file."
+        )
+
+
+def _checksum(arrays: Mapping[str, np.ndarray], text: str) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+        digest.update(arrays[name].tobytes())
+    return digest.hexdigest()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

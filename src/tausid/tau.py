@@ -1,0 +1,62 @@
+"""The normalization constant tau: positive seconds, one for all states or one per state, fixed or trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from tausid.errors import ConfigError
+
+# Smallest trained tau, as a share of its start value: the epsilon of eq. 8.
+EPSILON = 1e-6
+
+
+class Tau(eqx.Module):
+    """`tau = max(epsilon, factor) * start`, with `factor = 1` at the start (eq. 8).
+
+    What is trained is the dimensionless factor, so that the unit of time does not change the training:
+    the paper, too, starts its trained parameter at 1.
+
+    Args:
+        seconds: start value in seconds: a number, or one per state.
+        trainable: whether training may change it.
+        source: where the value came from, in words.
+
+    Raises:
+        ConfigError: a value is not a positive number.
+
+    Example:
+        >>> Tau(74.0).seconds
+        Array(74., dtype=float32)
+    """
+
+    factor: Float[Array, ""] | Float[Array, "nx"]
+    start: tuple[float, ...] | float = eqx.field(static=True)
+    trainable: bool = eqx.field(static=True)
+    source: str = eqx.field(static=True)
+
+    def __init__(
+        self, seconds: float | Sequence[float], *, trainable: bool = False, source: str = "given"
+    ) -> None:
+        try:
+            values = np.asarray(seconds, dtype=np.float64)
+        except (TypeError, ValueError):
+            values = np.array(np.nan)
+        if values.ndim > 1 or values.size == 0 or not np.all(np.isfinite(values) & (values > 0)):
+            raise ConfigError(
+                f"`tau` must be a positive number of seconds, or one per state; got {seconds!r}. "
+                "A tenth to thirty times the sampling time is a common start."
+            )
+        self.start = float(values) if values.ndim == 0 else tuple(values.tolist())
+        self.factor = jnp.ones(values.shape)
+        self.trainable = trainable
+        self.source = source
+
+    @property
+    def seconds(self) -> Float[Array, ""] | Float[Array, "nx"]:
+        """The value now, in seconds."""
+        return jnp.maximum(EPSILON, self.factor) * jnp.asarray(self.start, self.factor.dtype)

@@ -1,0 +1,6 @@
+"""From records to a model: windows, optimiser, validation, early stopping, checkpoints."""
+
+from tausid.training.fitting import fit
+from tausid.training.result import FitResult, HistoryRow
+
+__all__ = ["FitResult", "HistoryRow", "fit"]

@@ -1,0 +1,124 @@
+"""A training run on disk: everything needed to go on as if it had never stopped."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tausid.errors import ConfigError
+from tausid.records import Record
+from tausid.simulation import fill_arrays, named_arrays
+from tausid.storage import read_arrays, write_arrays
+from tausid.training.loop import Problem, RunState
+from tausid.training.result import HistoryRow
+
+FILE_NAME = "checkpoint.safetensors"
+
+
+def save_checkpoint(folder: Path, problem: Problem, run: RunState) -> None:
+    """Write the run's state.
+
+    Args:
+        folder: the run's folder.
+        problem: what is trained on what.
+        run: where training is.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    scalars = {name: getattr(run, name) for name in SCALARS}
+    content = {
+        "identity": identity(problem),
+        "history": [dataclasses.astuple(row) for row in run.history],
+        **scalars,
+    }
+    write_arrays(folder / FILE_NAME, named_arrays(_arrays(run)), kind="checkpoint", content=content)
+
+
+def load_checkpoint(folder: Path, problem: Problem, fresh: RunState) -> RunState | None:
+    """Read the run's state, if there is one.
+
+    Args:
+        folder: the run's folder.
+        problem: what is trained on what; must be what the checkpoint was written for.
+        fresh: a state of the same shapes, to be filled.
+
+    Returns:
+        The state, or None where no checkpoint was written yet.
+
+    Raises:
+        ConfigError: the checkpoint is of other data or other settings, named in the message.
+        StorageError: the file is damaged.
+    """
+    path = folder / FILE_NAME
+    if not path.exists():
+        return None
+    arrays, content = read_arrays(path, kind="checkpoint")
+    _check_identity(path, content["identity"], identity(problem))
+    tree = fill_arrays(_arrays(fresh), arrays)
+    return dataclasses.replace(
+        fresh,
+        optimiser=tree["optimiser"],
+        best_weights=tree["best_weights"],
+        history=tuple(HistoryRow(*_tuples(row)) for row in content["history"]),
+        **{name: content[name] for name in SCALARS},
+    )
+
+
+SCALARS = ("best_score", "best_step", "recoveries", "seconds", "status")
+
+
+def identity(problem: Problem) -> dict[str, Any]:
+    """What must be the same for a run to be resumed: settings, tau's start, and the data.
+
+    Args:
+        problem: what is trained on what.
+
+    Returns:
+        Plain JSON values.
+    """
+    tau = problem.initial_model.state_space.tau
+    return {
+        **problem.config.as_dict(),
+        "tau": list(tau.start) if isinstance(tau.start, tuple) else tau.start,
+        "tau_trainable": tau.trainable,
+        "data": fingerprint((*problem.split.train, *problem.split.validation)),
+    }
+
+
+def fingerprint(records: Iterable[Record]) -> str:
+    """A checksum over the samples of records.
+
+    Args:
+        records: the records.
+
+    Returns:
+        The first 16 hexadecimal digits of their sha256.
+    """
+    digest = hashlib.sha256()
+    for record in records:
+        for array in (record.t, record.u, record.y):
+            digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _arrays(run: RunState) -> dict[str, Any]:
+    return {"optimiser": run.optimiser, "best_weights": run.best_weights}
+
+
+def _check_identity(path: Path, saved: dict[str, Any], asked: dict[str, Any]) -> None:
+    for name in asked:
+        if saved.get(name) != asked[name]:
+            raise ConfigError(
+                f"a resumed run must have the settings and data it began with; `{name}` was {saved.get(name)!r} and is "
+                f"now {asked[name]!r} ({path}). Resume with the same values, or start a new run elsewhere."
+            )
+
+
+def _tuples(row: list[Any]) -> list[Any]:
+    return [tuple(value) if isinstance(value, list) else value for value in row]

@@ -1,0 +1,266 @@
+"""`fit`: put a problem together, train it, keep it safe on disk, and say how it goes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import os
+import platform
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from tausid.config import Config, recipe_config
+from tausid.errors import ConfigError
+from tausid.models import build_state_space
+from tausid.progress import ProgressUpdate, make_reporter
+from tausid.records import Record, Records
+from tausid.rollout import FixedStep
+from tausid.scaling import Scaling
+from tausid.simulation import Model
+from tausid.storage import check_writable
+from tausid.tau import Tau
+from tausid.training.checkpoint import FILE_NAME, fingerprint, load_checkpoint, save_checkpoint
+from tausid.training.loop import Problem, RunState, advance, start_run
+from tausid.training.protocols import Split, split_records
+from tausid.training.result import FitResult
+from tausid.windows import WindowSource
+
+SECONDS_BETWEEN_CHECKPOINTS = 10.0
+
+
+def fit(
+    records: Records,
+    *,
+    tau: float | Sequence[float] | Tau,
+    seed: int,
+    nx: int | None = None,
+    recipe: str = "default",
+    protocol: str = "clean",
+    validation: Records | None = None,
+    test: Records | None = None,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: Callable[[ProgressUpdate], None] | str | None = "auto",
+    **settings: Any,
+) -> FitResult:
+    """Identify a continuous-time neural state-space model from measured records.
+
+    Minimizes the simulation error of windows (eq. 14) with Adam and keeps the model whose free run over the
+    validation records is best. The same seed on the same machine gives the same model, bit for bit.
+
+    Args:
+        records: training records, one or several.
+        tau: the normalization constant in seconds, one or one per state; a `Tau` to have it trained.
+        seed: seed of the initial weights and of the windows drawn.
+        nx: number of states; by default the recipe's.
+        recipe: `default` or `paper`.
+        protocol: `clean`, or `paper`, whose early stopping looks at the first half of the test record.
+        validation: records to choose the best model with; by default the end of each training record.
+        test: test record; only the `paper` protocol looks at it.
+        out: folder for checkpoints; without it nothing is written.
+        resume: go on from the checkpoint in `out`.
+        progress: `auto` for a line on standard error, None for silence, or a function of a `ProgressUpdate`.
+        **settings: any other field of `Config`, such as `horizon=64` or `stepper="heun"`.
+
+    Returns:
+        The best model, the last one, the history, and how it ended. Ctrl-C ends a fit with status `interrupted` and
+        what was found so far.
+
+    Raises:
+        ConfigError: a setting breaks its rule, or `out` holds another run.
+        DataError: the records break a rule.
+        StorageError: `out` cannot be written.
+
+    Example:
+        >>> import tausid
+        >>> data = tausid.datasets.simulate_tanks(samples=200, seed=0)
+        >>> result = tausid.fit(data.train, tau=74.0, seed=0, horizon=32, max_steps=10, progress=None)
+        >>> result.status
+        'completed'
+    """
+    sizes = {} if nx is None else {"nx": nx}
+    config = recipe_config(recipe, **{"protocol": protocol, "seed": seed, **sizes, **settings})
+    split = split_records(records, config, validation=validation, test=test)
+    problem = make_problem(config, tau if isinstance(tau, Tau) else Tau(tau), split)
+    folder = None if out is None else _prepare_folder(Path(out), resume=resume)
+    reporter = make_reporter(progress, problem.initial_model)
+    run = _begin(problem, folder)
+    with reporter as report, _interruptible() as interrupted:
+        run = _train(problem, run, folder, report, interrupted)
+    return make_result(problem, run)
+
+
+def make_problem(config: Config, tau: Tau, split: Split) -> Problem:
+    """Scaling, windows and untrained model for these records.
+
+    Args:
+        config: the settings.
+        tau: the normalization constant.
+        split: records by role.
+
+    Returns:
+        The problem.
+
+    Raises:
+        ConfigError: the settings do not fit the records.
+        DataError: a channel is constant.
+    """
+    first = split.train[0]
+    scaling = Scaling.from_records(split.train)
+    state_space = build_state_space(
+        config, tau, nu=first.nu, ny=first.ny, n_records=len(split.train), key=jax.random.key(config.seed)
+    )
+    source = WindowSource.from_records(
+        split.train, scaling, horizon=config.horizon, n_past=state_space.initial.n_past
+    )
+    model = Model(
+        state_space=state_space,
+        scaling=scaling,
+        integrator=FixedStep(config.stepper, config.substeps, config.hold),
+        ts=first.ts,
+        config=config,
+        input_names=first.input_names,
+        output_names=first.output_names,
+        input_units=first.input_units,
+        output_units=first.output_units,
+    )
+    return Problem(config, split, model, source)
+
+
+def make_result(problem: Problem, run: RunState) -> FitResult:
+    """What the user gets of a run.
+
+    Args:
+        problem: what was trained on what.
+        run: where training ended.
+
+    Returns:
+        The result.
+    """
+    versions = program_versions()
+    provenance = {
+        "status": run.status,
+        "steps": run.step,
+        "best_step": run.best_step,
+        "versions": versions,
+        "train": [record.name for record in problem.split.train],
+        "validation": [record.name for record in problem.split.validation],
+        "data": fingerprint((*problem.split.train, *problem.split.validation)),
+    }
+    best, last = (
+        dataclasses.replace(problem.model_with(weights), provenance=provenance)
+        for weights in (run.best_weights, run.optimiser.weights)
+    )
+    return FitResult(
+        model=best,
+        last_model=last,
+        history=run.history,
+        status=run.status,
+        message=_message(problem, run),
+        steps=run.step,
+        best_step=run.best_step,
+        seconds=run.seconds,
+        config=problem.config,
+        seed=problem.config.seed,
+        versions=versions,
+    )
+
+
+def program_versions() -> dict[str, str]:
+    """Versions of the programs that a result depends on."""
+    names = ("tausid", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy")
+    return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in names}}
+
+
+def _prepare_folder(folder: Path, *, resume: bool) -> Path:
+    check_writable(folder)
+    if not resume and (folder / FILE_NAME).exists():
+        raise ConfigError(
+            f"`out` must be a folder without a run; {folder} holds one. Resume it, or choose another folder."
+        )
+    return folder
+
+
+def _begin(problem: Problem, folder: Path | None) -> RunState:
+    fresh = start_run(problem)
+    saved = None if folder is None else load_checkpoint(folder, problem, fresh)
+    if saved is None:
+        return fresh
+    return dataclasses.replace(saved, status="running") if saved.status == "interrupted" else saved
+
+
+def _train(
+    problem: Problem,
+    run: RunState,
+    folder: Path | None,
+    report: Callable[[ProgressUpdate], None],
+    interrupted: threading.Event,
+) -> RunState:
+    saved_at = -SECONDS_BETWEEN_CHECKPOINTS
+    while run.status == "running":
+        before = run
+        run = advance(problem, run)
+        if interrupted.is_set() and run.status == "running":
+            run = dataclasses.replace(run, status="interrupted")
+        report(_update(problem, before, run))
+        due = time.monotonic() - saved_at >= SECONDS_BETWEEN_CHECKPOINTS
+        if folder is not None and (due or run.status != "running"):
+            save_checkpoint(folder, problem, run)
+            saved_at = time.monotonic()
+    return run
+
+
+def _update(problem: Problem, before: RunState, run: RunState) -> ProgressUpdate:
+    row = run.history[-1] if run.history else None
+    return ProgressUpdate(
+        step=run.step,
+        max_steps=problem.config.max_steps,
+        loss=row.loss if row else float("nan"),
+        validation=row.validation if row else float("nan"),
+        best=run.best_score,
+        best_step=run.best_step,
+        recoveries=run.recoveries,
+        steps_per_second=(run.step - before.step) / max(run.seconds - before.seconds, 1e-9),
+        status=run.status,
+    )
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[threading.Event]:
+    """Ctrl-C sets the event, so that the chunk of steps at hand is finished; a second one breaks off at once."""
+    interrupted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupted  # signals reach the main thread only
+        return
+
+    def note(signum: int, frame: Any) -> None:
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+        interrupted.set()
+
+    previous = signal.signal(signal.SIGINT, note)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def _message(problem: Problem, run: RunState) -> str:
+    config = problem.config
+    if run.status == "diverged":
+        return (
+            f"training left the finite numbers {run.recoveries} times, or no free run stayed finite; the best model so "
+            f"far (step {run.best_step}) is kept. Try a larger tau, A_start='-I', more substeps or a lower learning_rate."
+        )
+    if run.status == "interrupted":
+        return f"stopped at step {run.step} of {config.max_steps}; resume to go on, bit for bit as if never stopped."
+    if run.status == "early-stopped":
+        return f"no better validation score for {config.patience} steps; the best model is that of step {run.best_step}."
+    return f"all {config.max_steps} steps were taken; the best model is that of step {run.best_step}."

@@ -1,0 +1,193 @@
+"""The training loop: steps, validation, recovery, early stopping. No disk, no terminal, no signals."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from tausid.config import Config
+from tausid.evaluation import evaluate
+from tausid.records import Record
+from tausid.simulation import Model
+from tausid.training.objective import trainable
+from tausid.training.optimiser import OptimiserState, learning_rate, run_steps
+from tausid.training.protocols import Split
+from tausid.training.result import HistoryRow
+from tausid.windows import WindowSource
+
+# After a step that is not finite the learning rate is multiplied by this.
+RECOVERY_FACTOR = 0.3
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What is trained on what; constant during training.
+
+    Args:
+        config: the settings.
+        split: records by role.
+        initial_model: the untrained model.
+        source: training windows.
+    """
+
+    config: Config
+    split: Split
+    initial_model: Model
+    source: WindowSource
+
+    def model_with(self, weights: PyTree[Array]) -> Model:
+        """The model with these trained arrays.
+
+        Args:
+            weights: trained arrays.
+
+        Returns:
+            The model.
+        """
+        start = self.initial_model.state_space
+        fixed = eqx.partition(start, trainable(start))[1]
+        return dataclasses.replace(self.initial_model, state_space=eqx.combine(weights, fixed))
+
+
+@dataclass(frozen=True, eq=False)
+class RunState:
+    """Where training is; replaced as a whole after every chunk of steps.
+
+    Args:
+        optimiser: weights, moments, step and scale of the learning rate.
+        best_weights: trained arrays with the best validation score.
+        best_score: that score, normalized; infinite before the first finite one.
+        best_step: its step.
+        recoveries: how often training went back to its best state.
+        history: one row per validation.
+        seconds: time spent.
+        status: `running`, `completed`, `early-stopped`, `interrupted` or `diverged`.
+    """
+
+    optimiser: OptimiserState
+    best_weights: PyTree[Array]
+    best_score: float
+    best_step: int
+    recoveries: int
+    history: tuple[HistoryRow, ...]
+    seconds: float
+    status: str
+
+    @property
+    def step(self) -> int:
+        """Steps taken."""
+        return int(self.optimiser.step)
+
+
+def start_run(problem: Problem) -> RunState:
+    """The state before the first step, with the untrained model as the best so far.
+
+    Args:
+        problem: what is trained on what.
+
+    Returns:
+        The state.
+    """
+    model = problem.initial_model.state_space
+    weights = eqx.filter(model, trainable(model))
+    score = validation_score(problem.initial_model, problem.split.validation)
+    return RunState(
+        optimiser=OptimiserState.start(weights),
+        best_weights=weights,
+        best_score=score if np.isfinite(score) else np.inf,
+        best_step=0,
+        recoveries=0,
+        history=(),
+        seconds=0.0,
+        status="running",
+    )
+
+
+def advance(problem: Problem, run: RunState) -> RunState:
+    """One chunk of steps, then a validation and a decision.
+
+    Args:
+        problem: what is trained on what.
+        run: where training is.
+
+    Returns:
+        Where it is now.
+    """
+    began = time.perf_counter()
+    config = problem.config
+    count = min(config.validate_every, config.max_steps - run.step)
+    optimiser, loss, good = run_steps(
+        run.optimiser,
+        problem.initial_model.state_space,
+        problem.source,
+        jnp.asarray(count, jnp.int32),
+        jax.random.key(config.seed + 1),  # the initial weights use the seed itself
+        config,
+        problem.initial_model.integrator,
+    )
+    run = dataclasses.replace(run, optimiser=optimiser)
+    run = _validate(problem, run, float(loss)) if bool(good) else _recover(run, config)
+    seconds = run.seconds + time.perf_counter() - began
+    return _decide(dataclasses.replace(run, seconds=seconds), problem)
+
+
+def validation_score(model: Model, records: Sequence[Record]) -> float:
+    """Root mean squared free-run error over all validation records and outputs, each output normalized.
+
+    Args:
+        model: the model.
+        records: validation records.
+
+    Returns:
+        The score; NaN without records, infinite where a simulation diverges.
+    """
+    if not records:
+        return float("nan")
+    scores = [evaluate(model, record) for record in records]
+    squares = [np.mean((np.array(list(s.rmse.values())) / model.scaling.y_std) ** 2) for s in scores]
+    return float(np.sqrt(np.average(squares, weights=[s.n_scored for s in scores])))
+
+
+def _validate(problem: Problem, run: RunState, loss: float) -> RunState:
+    model = problem.model_with(run.optimiser.weights)
+    score = validation_score(model, problem.split.validation)
+    better = score < run.best_score or not problem.split.validation
+    rate = float(learning_rate(problem.config)(run.step)) * float(run.optimiser.rate_scale)
+    row = HistoryRow(run.step, loss, score, rate, model.tau, run.seconds)
+    return dataclasses.replace(
+        run,
+        best_weights=run.optimiser.weights if better else run.best_weights,
+        best_score=score if better else run.best_score,
+        best_step=run.step if better else run.best_step,
+        history=(*run.history, row),
+    )
+
+
+def _recover(run: RunState, config: Config) -> RunState:
+    """Back to the best weights with a lower learning rate; the step counts on."""
+    if run.recoveries == config.max_recoveries:
+        return dataclasses.replace(run, status="diverged")
+    scale = float(run.optimiser.rate_scale) * RECOVERY_FACTOR
+    optimiser = OptimiserState.start(run.best_weights, step=run.step + 1, rate_scale=scale)
+    return dataclasses.replace(run, optimiser=optimiser, recoveries=run.recoveries + 1)
+
+
+def _decide(run: RunState, problem: Problem) -> RunState:
+    config, validated = problem.config, bool(problem.split.validation)
+    if run.status != "running":
+        return run
+    if run.step >= config.max_steps:
+        simulates = not validated or np.isfinite(run.best_score)
+        return dataclasses.replace(run, status="completed" if simulates else "diverged")
+    if validated and run.step - run.best_step >= config.patience:
+        simulates = np.isfinite(run.best_score)
+        return dataclasses.replace(run, status="early-stopped" if simulates else "diverged")
+    return run

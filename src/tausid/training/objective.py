@@ -1,0 +1,66 @@
+"""What training minimizes: the simulation error of windows plus the penalties (eq. 14)."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from tausid.config import Config
+from tausid.losses import dae_penalty, negative_definite_barrier, simulation_error, weight_decay
+from tausid.models import FreeState, StateSpace
+from tausid.rollout import FixedStep, rollout_scan
+from tausid.windows import Windows
+
+
+def objective(
+    model: StateSpace, windows: Windows, config: Config, integrator: FixedStep
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """`error + lambda_W ||theta||^2 + lambda_D d^2 + lambda_N barrier(A)`, and the error alone.
+
+    Args:
+        model: the model.
+        windows: a batch of windows.
+        config: the weights lambda of the penalties.
+        integrator: how to integrate.
+
+    Returns:
+        The objective, and its first term, the mean squared simulation error.
+    """
+    x0 = model.initial(windows.past_u, windows.past_y, windows.record)
+    x = rollout_scan(model.field, x0, windows.u, windows.dt, integrator)
+    error = simulation_error(model.output(x, windows.u), windows.y, windows.measured)
+    total = error + config.weight_decay * weight_decay(decayed_weights(model))
+    if model.dae is not None:
+        values = model.dae(jnp.concatenate([x, windows.u], axis=-1))
+        total = total + config.dae_weight * dae_penalty(values)
+    if config.barrier_weight > 0:
+        total = total + config.barrier_weight * negative_definite_barrier(model.A)
+    return total, error
+
+
+def decayed_weights(model: StateSpace) -> PyTree[Array]:
+    """The arrays that weight decay acts on: all networks, but neither tau nor free initial states.
+
+    Args:
+        model: the model.
+
+    Returns:
+        The networks.
+    """
+    initial = None if isinstance(model.initial, FreeState) else model.initial
+    return (model.f, model.g, initial, model.dae)
+
+
+def trainable(model: StateSpace) -> PyTree[bool]:
+    """Which leaves of the model training may change: all arrays, tau only where it is trainable.
+
+    Args:
+        model: the model.
+
+    Returns:
+        A tree of True and False in the shape of the model.
+    """
+    arrays = jax.tree.map(eqx.is_inexact_array, model)
+    return eqx.tree_at(lambda m: m.tau.factor, arrays, model.tau.trainable)

@@ -1,0 +1,61 @@
+"""What a fit gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tausid.config import Config
+from tausid.simulation import Model
+
+
+@dataclass(frozen=True)
+class HistoryRow:
+    """One validation during training.
+
+    Args:
+        step: steps taken.
+        loss: mean squared simulation error of the windows since the last row, normalized.
+        validation: root mean squared free-run error on the validation records, normalized; NaN without any.
+        learning_rate: the rate of the next step.
+        tau: the normalization constant in seconds, one number or one per state.
+        seconds: time spent so far.
+    """
+
+    step: int
+    loss: float
+    validation: float
+    learning_rate: float
+    tau: float | tuple[float, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class FitResult:
+    """The outcome of a fit.
+
+    Args:
+        model: the best model by its validation score; the last one where there is no validation.
+        last_model: the model of the last step.
+        history: one row per validation.
+        status: `completed`, `early-stopped`, `interrupted` or `diverged`.
+        message: what the status means here, and what to do about it.
+        steps: steps taken.
+        best_step: the step of the best model.
+        seconds: time spent, over all resumed parts.
+        config: the settings.
+        seed: the seed.
+        versions: versions of the programs involved.
+    """
+
+    model: Model
+    last_model: Model
+    history: tuple[HistoryRow, ...]
+    status: str
+    message: str
+    steps: int
+    best_step: int
+    seconds: float
+    config: Config
+    seed: int
+    versions: Mapping[str, str]
