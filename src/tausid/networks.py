@@ -5,7 +5,6 @@
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import combinations_with_replacement
-from typing import Self
 
 import equinox as eqx
 import jax
@@ -75,7 +74,7 @@ class MLP(eqx.Module):
         activation: str,
         weight_range: float,
         output_bias: bool,
-    ) -> Self:
+    ) -> "MLP":
         """Weights uniform in [-weight_range, weight_range], biases zero.
 
         Args:
@@ -128,7 +127,7 @@ class ResidualMLP(AbstractNetwork):
         hidden: Sequence[int],
         activation: str,
         weight_range: float,
-    ) -> Self:
+    ) -> "ResidualMLP":
         """All weights uniform in [-weight_range, weight_range], biases zero.
 
         Args:
@@ -172,7 +171,7 @@ class Polynomial(AbstractNetwork):
     @classmethod
     def random(
         cls, key: PRNGKeyArray, n_in: int, n_out: int, *, degree: int, weight_range: float
-    ) -> Self:
+    ) -> "Polynomial":
         """All coefficients uniform in [-weight_range, weight_range].
 
         Args:

@@ -1,0 +1,20 @@
+"""The command line: parse, call, print. Heavy imports happen inside the commands, so that help is instant."""
+
+from __future__ import annotations
+
+import sys
+
+from tausid.cli.commands import app
+from tausid.errors import DivergenceError, TausidError
+
+
+def main() -> None:
+    """Run the program; errors of the user end it with code 2 and one message, no traceback."""
+    try:
+        app()
+    except TausidError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1 if isinstance(error, DivergenceError) else 2)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,230 @@
+"""The commands."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tausid.cli.options import (
+    Data,
+    Inputs,
+    Json,
+    ModelFile,
+    Outputs,
+    Part,
+    Skip,
+    Time,
+    Ts,
+    parse_settings,
+    parse_tau,
+    read_dataset,
+    read_part,
+)
+
+if TYPE_CHECKING:
+    from tausid.evaluation import Score
+    from tausid.records import Record
+    from tausid.simulation import Model
+
+app = typer.Typer(
+    name="tausid",
+    help="Continuous-time nonlinear system identification with state derivative normalization.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+datasets_app = typer.Typer(help="Benchmark records by name.", no_args_is_help=True)
+app.add_typer(datasets_app, name="datasets")
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from tausid import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def fit(
+    data: Data,
+    tau: Annotated[str, typer.Option(help="Tau in seconds; one per state separated by commas.")],
+    input: Inputs = None,
+    output: Outputs = None,
+    ts: Ts = None,
+    time: Time = None,
+    train_tau: Annotated[bool, typer.Option("--train-tau", help="Train tau, from --tau on.")] = False,
+    nx: Annotated[int | None, typer.Option(help="Number of states; 4 by default.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the initial weights and of the windows.")] = 0,
+    max_steps: Annotated[int | None, typer.Option(help="Most optimiser steps; by default the recipe's.")] = None,
+    recipe: Annotated[str, typer.Option(help="default or paper.")] = "default",
+    protocol: Annotated[str, typer.Option(help="clean, or paper, which validates on test data.")] = "clean",
+    test: Annotated[str | None, typer.Option(help="CSV file to score at the end.")] = None,
+    test_input: Annotated[list[str] | None, typer.Option(help="Input column of the test record.")] = None,
+    test_output: Annotated[list[str] | None, typer.Option(help="Output column of the test record.")] = None,
+    skip: Skip = None,
+    set: Annotated[list[str] | None, typer.Option("--set", help="Any other setting, as KEY=VALUE.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/... by default.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
+    json: Json = False,
+) -> None:
+    """Identify a model from measured data, score it by free-run simulation, and save it."""
+    import tausid
+    from tausid.cli.printing import describe_tau, print_json, print_pairs, print_scores
+    from tausid.cli.runs import prepare_run, write_run
+
+    dataset = read_dataset(
+        data, input, output, ts, time, test=test, test_inputs=test_input, test_outputs=test_output
+    )
+    folder = prepare_run(out, dataset.name, seed, resume=resume, overwrite=overwrite)
+    settings = parse_settings(set)
+    if max_steps is not None:
+        settings["max_steps"] = max_steps
+    result = tausid.fit(
+        dataset.train,
+        tau=tausid.Tau(parse_tau(tau), trainable=train_tau),
+        seed=seed,
+        nx=nx,
+        recipe=recipe,
+        protocol=protocol,
+        validation=dataset.validation,
+        test=dataset.test,
+        out=folder,
+        resume=True,  # prepare_run has made sure that this is what the user wants
+        **settings,
+    )
+    if result.status == "interrupted":
+        print(f"{result.message}\nresume with: {_resume_command(folder)}", file=sys.stderr)
+        raise typer.Exit(130)
+    train = _scores(result.model, dataset.train, skip)
+    tests = _scores(result.model, dataset.test, skip) if dataset.test is not None else {}
+    paths, summary = write_run(folder, result, train, tests)
+    if json:
+        print_json(summary)
+    else:
+        print_pairs({"tau": describe_tau(result.model), "status": f"{result.status}: {result.message}"})
+        rows = [*((f"train {n}", s) for n, s in train.items()), *((f"test {n}", s) for n, s in tests.items())]
+        print_scores(rows, result.model)
+        print_pairs({name: path for name, path in paths.items()})
+    if result.status == "diverged":
+        print(f"error: {result.message}", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+@app.command()
+def simulate(
+    model: ModelFile,
+    data: Data,
+    out: Annotated[Path, typer.Option(help="CSV file to write.")],
+    input: Inputs = None,
+    output: Outputs = None,
+    ts: Ts = None,
+    time: Time = None,
+    part: Part = "test",
+    dt: Annotated[float | None, typer.Option(help="Seconds between simulated samples.")] = None,
+) -> None:
+    """Simulate a model over the inputs of a record and write the outputs to a CSV file."""
+    import tausid
+    from tausid.cli.runs import write_simulation
+
+    loaded = tausid.load_model(model)
+    record = read_part(data, input, output, ts, time, part)[0]
+    simulation = loaded.simulate(record, dt=dt)
+    path = write_simulation(out, record, simulation)
+    print(f"simulated {len(simulation.t)} samples of {record.name}, the first {simulation.n_skipped} for the "
+          f"initial state: {path}")  # fmt: skip
+
+
+@app.command()
+def evaluate(
+    model: ModelFile,
+    data: Data,
+    input: Inputs = None,
+    output: Outputs = None,
+    ts: Ts = None,
+    time: Time = None,
+    part: Part = "test",
+    skip: Skip = None,
+    json: Json = False,
+) -> None:
+    """Score a model on a record by free-run simulation, in physical units."""
+    import tausid
+    from tausid.cli.printing import print_json, print_scores
+    from tausid.cli.runs import describe_model, score_dict
+
+    loaded = tausid.load_model(model)
+    scores = _scores(loaded, read_part(data, input, output, ts, time, part), skip)
+    if json:
+        print_json({**score_dict(scores), **describe_model(loaded, model)})
+    else:
+        print_scores(list(scores.items()), loaded)
+
+
+@app.command()
+def info(model: ModelFile, json: Json = False) -> None:
+    """Say what a model file holds."""
+    import tausid
+    from tausid.cli.printing import describe_tau, print_json, print_pairs
+    from tausid.cli.runs import describe_model
+
+    loaded = tausid.load_model(model)
+    content: dict[str, Any] = {
+        **describe_model(loaded, model),
+        "nx": loaded.state_space.nx,
+        "inputs": dict(zip(loaded.input_names, loaded.input_units, strict=True)),
+        "outputs": dict(zip(loaded.output_names, loaded.output_units, strict=True)),
+        "ts": loaded.ts,
+        "config": loaded.config.as_dict(),
+        "provenance": dict(loaded.provenance),
+    }
+    if json:
+        print_json(content)
+    else:
+        flat = {**content, "tau": describe_tau(loaded), **content.pop("config"), **content.pop("provenance")}
+        del flat["config"], flat["provenance"]
+        print_pairs(flat)
+
+
+@datasets_app.command("list")
+def list_datasets() -> None:
+    """List the datasets that can be used as @NAME."""
+    from tausid import datasets
+    from tausid.cli.printing import print_pairs
+
+    print_pairs({f"@{name}": datasets.describe(name) for name in datasets.names()})
+
+
+@datasets_app.command("get")
+def get_dataset(name: Annotated[str, typer.Argument(help="Name of the dataset.")]) -> None:
+    """Find or download a dataset, check it, and say where its files lie."""
+    from tausid import datasets
+
+    for path in datasets.fetch(name.removeprefix("@")):
+        print(path)
+
+
+def _scores(model: Model, records: Record | Any, skip: int | None) -> dict[str, Score]:
+    from tausid.evaluation import evaluate as evaluate_record
+    from tausid.records import as_records
+
+    return {record.name: evaluate_record(model, record, skip=skip) for record in as_records(records)}
+
+
+def _resume_command(folder: Path) -> str:
+    arguments = [argument for argument in sys.argv[1:] if argument not in ("--resume", "--overwrite")]
+    where = [] if "--out" in arguments else ["--out", str(folder)]
+    return shlex.join(["tausid", *arguments, *where, "--resume"])

@@ -1,0 +1,186 @@
+"""Options that several commands share, and how they become records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tausid.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from tausid.records import Dataset, Record
+
+Data = Annotated[str, typer.Argument(metavar="DATA", help="A CSV file, or @NAME of a known dataset.")]
+ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file that `tausid fit` wrote.")]
+Inputs = Annotated[list[str] | None, typer.Option("--input", help="Input column; repeat for several.")]
+Outputs = Annotated[list[str] | None, typer.Option("--output", help="Output column; repeat for several.")]
+Ts = Annotated[float | None, typer.Option("--ts", help="Sampling time in seconds.")]
+Time = Annotated[str | None, typer.Option("--time", help="Time column in seconds, instead of --ts.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
+Skip = Annotated[
+    int | None, typer.Option("--skip", min=0, help="Leading samples not to score; max(na, nb) by default.")
+]
+Part = Annotated[str, typer.Option("--part", help="Which part of a known dataset: train or test.")]
+
+
+def read_record(
+    data: str, inputs: Sequence[str] | None, outputs: Sequence[str] | None, ts: float | None, time: str | None
+) -> Record:
+    """A record from a file and the options that describe it.
+
+    Args:
+        data: path of the file.
+        inputs: input columns.
+        outputs: output columns.
+        ts: sampling time in seconds.
+        time: time column, instead of `ts`.
+
+    Returns:
+        The record.
+
+    Raises:
+        DataError: no output column, or the file breaks a rule.
+    """
+    from tausid.readers import csv_columns, read_csv
+
+    if not outputs:
+        raise DataError(
+            f"a fit or a simulation must know its columns; no --output was given. {data} has "
+            f"{', '.join(csv_columns(data))}: name inputs with --input and outputs with --output."
+        )
+    return read_csv(data, inputs=list(inputs or ()), outputs=list(outputs), ts=ts, time=time)
+
+
+def read_part(
+    data: str,
+    inputs: Sequence[str] | None,
+    outputs: Sequence[str] | None,
+    ts: float | None,
+    time: str | None,
+    part: str,
+) -> tuple[Record, ...]:
+    """The records to simulate: those of a file, or one part of a known dataset.
+
+    Args:
+        data: path of a file, or `@NAME`.
+        inputs: input columns.
+        outputs: output columns.
+        ts: sampling time in seconds.
+        time: time column, instead of `ts`.
+        part: `train` or `test`, for a known dataset.
+
+    Returns:
+        The records.
+
+    Raises:
+        ConfigError: an unknown part.
+        DataError: the data cannot be had, or break a rule.
+    """
+    from tausid.records import as_records
+
+    if not data.startswith("@"):
+        return (read_record(data, inputs, outputs, ts, time),)
+    if part not in ("train", "test"):
+        raise ConfigError(f"`--part` must be train or test; got {part!r}. Choose one of these.")
+    return as_records(getattr(_load(data), part))
+
+
+def read_dataset(
+    data: str,
+    inputs: Sequence[str] | None,
+    outputs: Sequence[str] | None,
+    ts: float | None,
+    time: str | None,
+    *,
+    test: str | None,
+    test_inputs: Sequence[str] | None,
+    test_outputs: Sequence[str] | None,
+) -> Dataset:
+    """Training data and, where there is any, test data.
+
+    Args:
+        data: path of a file, or `@NAME`.
+        inputs: input columns.
+        outputs: output columns.
+        ts: sampling time in seconds.
+        time: time column, instead of `ts`.
+        test: path of the test file; the training file where only test columns are given.
+        test_inputs: input columns of the test record; by default the training record's.
+        test_outputs: output columns of the test record; by default the training record's.
+
+    Returns:
+        The dataset.
+
+    Raises:
+        DataError: the data cannot be had, or break a rule.
+    """
+    from tausid.records import Dataset
+
+    if data.startswith("@"):
+        return _load(data)
+    train = read_record(data, inputs, outputs, ts, time)
+    name = Path(data).stem
+    if test is None and not test_inputs and not test_outputs:
+        return Dataset(train, name=name)
+    if test is None and not test_outputs:
+        raise DataError(
+            "test columns of the same file must include an output; got only --test-input. Add --test-output."
+        )
+    record = read_record(test or data, test_inputs or inputs, test_outputs or outputs, ts, time)
+    return Dataset(train, record, name=name)
+
+
+def parse_tau(text: str) -> float | list[float]:
+    """Tau from the command line: seconds, or one per state separated by commas.
+
+    Args:
+        text: what was given.
+
+    Returns:
+        One number, or several.
+
+    Raises:
+        ConfigError: not numbers.
+    """
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(
+            f"`--tau` must be seconds, or one number per state separated by commas; got {text!r}. "
+            "Give a number such as 74."
+        ) from None
+    return values[0] if len(values) == 1 else values
+
+
+def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
+    """Settings given as KEY=VALUE.
+
+    Args:
+        pairs: what was given.
+
+    Returns:
+        Values by key: numbers and lists where they read as JSON, text otherwise.
+
+    Raises:
+        ConfigError: no `=` in a pair.
+    """
+    settings: dict[str, Any] = {}
+    for pair in pairs or ():
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise ConfigError(f"`--set` must be KEY=VALUE; got {pair!r}. Write, for instance, --set horizon=64.")
+        try:
+            settings[key] = json.loads(value)
+        except json.JSONDecodeError:
+            settings[key] = value
+    return settings
+
+
+def _load(data: str) -> Dataset:
+    from tausid import datasets
+
+    return datasets.load(data.removeprefix("@"))

@@ -1,0 +1,74 @@
+"""Results on standard output: a table for people, or one JSON object for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from tausid.evaluation import Score
+    from tausid.simulation import Model
+
+
+def print_json(content: Mapping[str, Any]) -> None:
+    """Print one JSON object.
+
+    Args:
+        content: plain JSON values.
+    """
+    print(json.dumps(content, indent=2, allow_nan=False))
+
+
+def print_scores(rows: Sequence[tuple[str, Score]], model: Model) -> None:
+    """Print a table of free-run scores, one row per record and output.
+
+    Args:
+        rows: what each record is, and its score.
+        model: the model, for the outputs' units.
+    """
+    table = Table(title="free-run simulation")
+    for name in ("record", "output", "RMSE", "NRMSE", "fit %", "scored", "skipped"):
+        table.add_column(name, justify="left" if name in ("record", "output") else "right")
+    for label, score in rows:
+        for output, unit in zip(score.rmse, model.output_units, strict=True):
+            table.add_row(
+                label,
+                output,
+                f"{score.rmse[output]:.4g} {unit}".rstrip(),
+                f"{score.nrmse[output]:.4f}",
+                f"{score.fit_percent[output]:.2f}",
+                str(score.n_scored),
+                str(score.n_skipped),
+            )
+    Console().print(table)
+
+
+def print_pairs(pairs: Mapping[str, object]) -> None:
+    """Print names and values in two columns.
+
+    Args:
+        pairs: values by name.
+    """
+    table = Table.grid(padding=(0, 2))
+    for name, value in pairs.items():
+        table.add_row(name, str(value))
+    Console(soft_wrap=True).print(table, highlight=False)
+
+
+def describe_tau(model: Model) -> str:
+    """Tau in words, with the normalized sampling time and where it came from.
+
+    Args:
+        model: the model.
+
+    Returns:
+        The words.
+    """
+    tau = model.tau
+    seconds = f"{tau:.4g} s" if isinstance(tau, float) else ", ".join(f"{t:.4g}" for t in tau) + " s"
+    kind = "trained from a start value" if model.state_space.tau.trainable else "fixed"
+    return f"{seconds} (Ts/tau = {model.ts_over_tau:.4g}; {model.state_space.tau.source}, {kind})"

@@ -1,0 +1,25 @@
+"""What all tests share. Array shapes are checked at run time here, and only here."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# One single-threaded process per core is fastest for models this small.
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import pytest
+from jaxtyping import install_import_hook
+
+CHECKED = ("networks", "models", "losses", "windows", "holds", "steppers", "free_run", "rollout", "evaluation")
+install_import_hook([f"tausid.{name}" for name in CHECKED], "beartype.beartype")
+
+
+@pytest.fixture
+def benchmark_folder() -> Path:
+    """The folder of real benchmark records, or a skip that says how to get it."""
+    folder = os.environ.get("TAUSID_DATA")
+    if not folder:
+        pytest.skip("TAUSID_DATA is not set: no real benchmark records here")
+    return Path(folder)
