@@ -174,19 +174,23 @@ def _split_cells(path: Path, text: str, separator: str) -> tuple[list[list[str]]
     """Cells and line numbers of all rows between the first and the last that are not blank."""
     # Python's universal newlines: CRLF, LF and a lone CR each end a line, and nothing else does.
     reader = csv.reader(io.StringIO(text, newline=None), delimiter=separator, skipinitialspace=True)
+    rows: list[list[str]] = []
+    lines = [1]  # where each row begins, and where the next one would: a quoted cell may span lines
     try:
-        numbered = [(row, reader.line_num) for row in reader]
+        for row in reader:
+            rows.append(row)
+            lines.append(reader.line_num + 1)
     except csv.Error as error:
         raise DataError(
-            f"file '{path}' must be a table; line {reader.line_num + 1} is not a row of one: {error}. "
+            f"file '{path}' must be a table; the row that begins on line {lines[-1]} is none: {error}. "
             "Look for a quote that is never closed."
         ) from None
-    start, stop = 0, len(numbered)
-    while stop > 0 and _is_blank(numbered[stop - 1][0]):
+    start, stop = 0, len(rows)
+    while stop > 0 and _is_blank(rows[stop - 1]):
         stop -= 1
-    while start < stop and _is_blank(numbered[start][0]):
+    while start < stop and _is_blank(rows[start]):
         start += 1
-    return [row for row, _ in numbered[start:stop]], [line for _, line in numbered[start:stop]]
+    return rows[start:stop], lines[start:stop]
 
 
 def _is_blank(row: list[str]) -> bool:
@@ -320,10 +324,10 @@ def _stack(table: _Table, columns: list[int], samples: int, *, role: str) -> Flo
         bad = np.isinf(values[:, place]) if role == "output" else ~np.isfinite(values[:, place])
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
-            cell = table.column(i)[row].strip()
+            cell = table.column(i)[row]
             raise DataError(
                 f"{role} column {table.names[i]!r} of '{table.path}' must be a finite number on every line; "
-                f"line {table.lines[row]} has {repr(cell) if cell else 'a blank cell'}. "
+                f"line {table.lines[row]} has {_show(cell)}. "
                 "Fill it in, or cut the file there."
             )
     return values
@@ -336,7 +340,15 @@ def _convert(table: _Table, index: int, samples: int) -> list[float]:
             numbers.append(_parse(cell, table.separator))
         except ValueError:
             raise DataError(
-                f"column {table.names[index]!r} of '{table.path}' must hold numbers; line {line} has {cell!r}."
-                " Correct that cell, leave it blank if an output is missing, or choose another column."
+                f"column {table.names[index]!r} of '{table.path}' must hold numbers; line {line} has "
+                f"{_show(cell)}. Correct that cell, or leave it blank if it is a missing output."
             ) from None
     return numbers
+
+
+def _show(cell: str) -> str:
+    """A cell as messages quote it, cut where an unclosed quote has swallowed half the file."""
+    text = cell.strip()
+    if not text:
+        return "a blank cell"
+    return repr(text) if len(text) <= 40 else f"{text[:40]!r}... ({len(text)} characters)"

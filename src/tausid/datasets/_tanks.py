@@ -87,7 +87,7 @@ def tanks_response(
 
     Example:
         >>> tanks_response([0.0, 0.0, 0.0], ts=60.0).round(3)
-        array([5.188, 3.68 , 2.087])
+        array([5.188, 3.596, 0.517])
     """
     pump = _as_signal(u)
     _check_ts(ts)
