@@ -293,7 +293,7 @@ def test_both_decimal_marks_in_one_file(write):
 
 
 def test_bytes_that_are_no_text(write):
-    message = refusal(write("u,y\n1,2\n".encode() + b"\xff\xfe\x81,3\n"))
+    message = refusal(write(b"u,y\n1,2\n" + b"\xff\xfe\x81,3\n"))
     assert "must be text in UTF-8 or UTF-16; line 3" in message
     assert "Save it as CSV in UTF-8" in message
     assert "it holds zero bytes" in refusal(write(b"u,y\n\x00\x00\x01"))

@@ -68,12 +68,14 @@ def read_csv(
     input_columns = [_find_column(table, key) for key in _as_list(inputs)]
     output_columns = [_find_column(table, key) for key in _as_list(outputs)]
     time_columns = [] if time is None else [_find_column(table, time)]
-    _check_decimal_mark(table, [*input_columns, *output_columns, *time_columns])
-    samples = _count_samples(table, [*input_columns, *output_columns], time_columns)
-    stamps = _stack(table, time_columns, samples, role="time")
+    chosen = [*input_columns, *output_columns, *time_columns]
+    _check_decimal_mark(table, chosen)
+    numbers = {i: _convert(table, i) for i in chosen}
+    samples = _count_samples(table, numbers, [*input_columns, *output_columns])
+    stamps = _stack(table, numbers, time_columns, samples=samples, role="time")
     return Record.from_arrays(
-        _stack(table, input_columns, samples, role="input"),
-        _stack(table, output_columns, samples, role="output"),
+        _stack(table, numbers, input_columns, samples=samples, role="input"),
+        _stack(table, numbers, output_columns, samples=samples, role="output"),
         ts=ts,
         t=stamps[:, 0] if time_columns else None,
         input_names=[table.names[i] for i in input_columns],
@@ -294,48 +296,10 @@ def _check_decimal_mark(table: _Table, columns: list[int]) -> None:
         )
 
 
-def _count_samples(table: _Table, channels: list[int], time: list[int]) -> int:
-    """The number of samples, which all channels share; time may be longer, never shorter."""
-    lengths = {i: len(table.column(i)) for i in [*channels, *time]}
-    for i, length in lengths.items():
-        if length == 0:
-            raise DataError(
-                f"column {table.names[i]!r} of '{table.path}' must hold numbers; it is empty. "
-                "Choose another one."
-            )
-    samples = lengths[channels[0]] if channels else 0
-    short_time = [i for i in time if lengths[i] < samples]
-    for i in [*channels, *short_time]:
-        if lengths[i] != samples:
-            raise DataError(
-                f"columns {table.names[channels[0]]!r} and {table.names[i]!r} of '{table.path}' must have as "
-                f"many samples; got {samples} and {lengths[i]}. Choose columns that belong together, cut the "
-                "longer one, or write NaN where an output is missing."
-            )
-    return samples
-
-
-def _stack(table: _Table, columns: list[int], samples: int, *, role: str) -> Float[np.ndarray, "N n"]:
-    """The numbers of some columns side by side, checked for what their role forbids."""
-    values = np.empty((samples, len(columns)))
-    for place, i in enumerate(columns):
-        values[:, place] = _convert(table, i, samples)
-        # A missing output is NaN, and a missing input or time stamp is an error.
-        bad = np.isinf(values[:, place]) if role == "output" else ~np.isfinite(values[:, place])
-        if bad.any():
-            row = int(np.flatnonzero(bad)[0])
-            cell = table.column(i)[row]
-            raise DataError(
-                f"{role} column {table.names[i]!r} of '{table.path}' must be a finite number on every line; "
-                f"line {table.lines[row]} has {_show(cell)}. "
-                "Fill it in, or cut the file there."
-            )
-    return values
-
-
-def _convert(table: _Table, index: int, samples: int) -> list[float]:
+def _convert(table: _Table, index: int) -> Float[np.ndarray, " N"]:
+    """The numbers of a column down to its last cell that is not blank, NaN where one is."""
     numbers = []
-    for line, cell in zip(table.lines, table.column(index)[:samples], strict=False):
+    for line, cell in zip(table.lines, table.column(index), strict=False):
         try:
             numbers.append(_parse(cell, table.separator))
         except ValueError:
@@ -343,7 +307,43 @@ def _convert(table: _Table, index: int, samples: int) -> list[float]:
                 f"column {table.names[index]!r} of '{table.path}' must hold numbers; line {line} has "
                 f"{_show(cell)}. Correct that cell, or leave it blank if it is a missing output."
             ) from None
-    return numbers
+    if not numbers:
+        raise DataError(
+            f"column {table.names[index]!r} of '{table.path}' must hold numbers; it is empty. "
+            "Choose another one."
+        )
+    return np.array(numbers)
+
+
+def _count_samples(table: _Table, numbers: dict[int, np.ndarray], channels: list[int]) -> int:
+    """The number of samples, which all channels share; time may be longer, never shorter."""
+    samples = len(numbers[channels[0]]) if channels else 0
+    for i, column in numbers.items():
+        if len(column) < samples or (i in channels and len(column) > samples):
+            raise DataError(
+                f"columns {table.names[channels[0]]!r} and {table.names[i]!r} of '{table.path}' must have as "
+                f"many samples; got {samples} and {len(column)}. Choose columns that belong together, cut "
+                "the longer one, or write NaN where an output is missing."
+            )
+    return samples
+
+
+def _stack(
+    table: _Table, numbers: dict[int, np.ndarray], columns: list[int], *, samples: int, role: str
+) -> Float[np.ndarray, "N n"]:
+    """Columns side by side, each checked for its role: an output may be missing (NaN), the others may not."""
+    values = np.empty((samples, len(columns)))
+    for place, i in enumerate(columns):
+        values[:, place] = numbers[i][:samples]
+        bad = np.isinf(values[:, place]) if role == "output" else ~np.isfinite(values[:, place])
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise DataError(
+                f"{role} column {table.names[i]!r} of '{table.path}' must be a finite number on every line; "
+                f"line {table.lines[row]} has {_show(table.column(i)[row])}. "
+                "Fill it in, or cut the file there."
+            )
+    return values
 
 
 def _show(cell: str) -> str:

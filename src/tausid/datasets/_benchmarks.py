@@ -152,8 +152,16 @@ def _ask_official(benchmark: _Benchmark, timeout: float) -> tuple[Path, ...]:
     command = [sys.executable, str(script), benchmark.loader, *benchmark.files]
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            check=False,
         )
+    except OSError as error:
+        raise _NotFoundError(f"the official loader: it cannot be started: {error.strerror}") from None
     except subprocess.TimeoutExpired:
         raise _NotFoundError(f"the official loader: no answer within {timeout:g} s") from None
     if done.returncode != 0:
