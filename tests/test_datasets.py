@@ -310,7 +310,7 @@ def test_the_response_agrees_with_scipys_solver_through_overflow_and_rail(ts):
 def test_the_benchmarks_parameters_give_its_records():
     data = datasets.load("cascaded_tanks")
     rmse = [np.sqrt(np.mean((tanks_response(r.u, ts=4.0) - r.y[:, 0]) ** 2)) for r in (data.train, data.test)]
-    # Measured. The parameters were fitted in forward Euler steps of 4 s, so the exact solution is a bit worse.
+    # Measured. The parameters were fitted in forward Euler steps of 4 s; the exact solution is a bit worse.
     assert rmse == pytest.approx([0.2314, 0.3030], abs=5e-4)
 
 
