@@ -121,6 +121,11 @@ def test_a_decimal_comma_is_read_where_commas_do_not_separate(write, separator):
     np.testing.assert_array_equal(record.y[:, 0], [2.0, 3.25])
 
 
+def test_a_decimal_comma_on_every_line_is_no_separator(write):
+    record = read(write("1,5;2,5\n3,5;4,5\n"), inputs=0, outputs=1)
+    np.testing.assert_array_equal(np.hstack([record.u, record.y]), [[1.5, 2.5], [3.5, 4.5]])
+
+
 def test_a_separator_in_a_quoted_or_bare_name_is_no_separator(write):
     assert csv_columns(write('"u; V","y\tV"\n1,2\n3,4\n')) == ("u; V", "y\tV")
     assert csv_columns(write("u (V; peak),y\n1,2\n3,4\n")) == ("u (V; peak)", "y")
