@@ -12,7 +12,17 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import pytest
 from jaxtyping import install_import_hook
 
-CHECKED = ("networks", "models", "losses", "windows", "holds", "steppers", "free_run", "rollout", "evaluation")
+CHECKED = (
+    "networks",
+    "models",
+    "losses",
+    "windows",
+    "holds",
+    "steppers",
+    "free_run",
+    "rollout",
+    "evaluation",
+)
 install_import_hook([f"tausid.{name}" for name in CHECKED], "beartype.beartype")
 
 

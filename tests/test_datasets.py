@@ -19,9 +19,7 @@ from tausid.errors import ConfigError, DataError
 from tausid.records import Record
 
 DATA = os.environ.get("TAUSID_DATA")
-with_data = pytest.mark.skipif(
-    not DATA, reason="TAUSID_DATA does not name a folder with the benchmark records"
-)
+with_data = pytest.mark.skipif(not DATA, reason="TAUSID_DATA does not name a folder with the benchmark records")
 
 
 def describe(record: Record) -> tuple:
@@ -154,9 +152,7 @@ def test_nothing_works_says_what_was_tried_and_what_to_do(official):
     assert "dataset 'emps'" in message
     assert "the folder named by TAUSID_DATA: none is set" in message
     assert "the official loader: ModuleNotFoundError: No module named 'nonlinear_benchmarks'" in message
-    assert (
-        "Set TAUSID_DATA to a folder that holds emps/DATA_EMPS.mat and emps/DATA_EMPS_PULSES.mat" in message
-    )
+    assert "Set TAUSID_DATA to a folder that holds emps/DATA_EMPS.mat and emps/DATA_EMPS_PULSES.mat" in message
     assert 'pip install "tausid[official]"' in message
     assert "simulate_tanks" in message
 
@@ -201,9 +197,7 @@ def test_the_official_files_are_found_next_to_what_the_loader_names(official, mo
     content = b'"uEst","uVal","yEst","yVal","Ts",\n1,2,3,4,4,\n5,6,7,8,,\n\n'
     (tmp_path / "dataBenchmark.csv").write_bytes(content)
     fake_tanks(monkeypatch, content)
-    official(
-        f"def Cascaded_Tanks(**options):\n print('noise')\n return {str(tmp_path / 'dataBenchmark.mat')!r}"
-    )
+    official(f"def Cascaded_Tanks(**options):\n print('noise')\n return {str(tmp_path / 'dataBenchmark.mat')!r}")
     data = datasets.load("cascaded_tanks")
     np.testing.assert_array_equal(data.test.y[:, 0], [4.0, 8.0])
     assert capfd.readouterr() == ("", "")  # a command that prints JSON must not print the loader's words
@@ -297,9 +291,7 @@ def test_the_response_agrees_with_scipys_solver_through_overflow_and_rail(ts):
     random = np.random.default_rng(1)
     # Long enough to fill, spill and rail: 400 s, the first half with a strong pump.
     samples = int(400 / ts)
-    u = np.concatenate(
-        [random.uniform(3.0, 7.0, samples // 2), random.uniform(0.0, 2.0, samples - samples // 2)]
-    )
+    u = np.concatenate([random.uniform(3.0, 7.0, samples // 2), random.uniform(0.0, 2.0, samples - samples // 2)])
     y = tanks_response(u, ts=ts)
     assert y.max() == 10.0
     # Both solvers step over the corners of the right-hand side; each corner costs some 0.1 mV.

@@ -67,7 +67,10 @@ def test_a_record_without_inputs_is_possible():
         ({"t": np.arange(5.0)}, "either the sampling time `ts` or time stamps; got both"),
         ({"ts": None, "t": [0.0, 1.0, 1.0, 2.0, 3.0]}, "sample 1 is at 1 s and sample 2 at 1 s"),
         ({"ts": None, "t": [0.0, 1.0, np.nan, 2.0, 3.0]}, "time of 'record' must be finite; sample 2"),
-        ({"u": [0.0, 1.0, np.nan, 2.0, 3.0]}, "input 'u' of 'record' must be known at every sample; 1 values"),
+        (
+            {"u": [0.0, 1.0, np.nan, 2.0, 3.0]},
+            "input 'u' of 'record' must be known at every sample; 1 values",
+        ),
         ({"y": [0.0, 1.0, np.inf, 2.0, 3.0]}, "sample 2 is infinite. Replace it by NaN"),
         ({"y": [np.nan] * 5}, "output 'y' of 'record' must have measured samples; all are NaN"),
         ({"u": ["a", "b", "c", "d", "e"]}, "`u` must be an array of numbers"),

@@ -8,9 +8,7 @@ from tausid import DataError, Record, Scaling
 
 def test_normalized_data_have_zero_mean_and_unit_deviation_over_all_records():
     rng = np.random.default_rng(0)
-    records = [
-        Record.from_arrays(rng.normal(3e6, 2e6, (n, 2)), rng.normal(-1e-9, 4e-9, n), ts=1.0) for n in (50, 70)
-    ]
+    records = [Record.from_arrays(rng.normal(3e6, 2e6, (n, 2)), rng.normal(-1e-9, 4e-9, n), ts=1.0) for n in (50, 70)]
     scaling = Scaling.from_records(records)
     u = np.concatenate([scaling.normalize_u(r.u) for r in records])
     y = np.concatenate([scaling.normalize_y(r.y) for r in records])

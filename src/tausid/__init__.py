@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from tausid import datasets as datasets
+    from tausid import errors as errors
     from tausid import plots as plots
     from tausid.config import Config as Config
     from tausid.config import recipe_config as recipe_config
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from tausid.training import FitResult as FitResult
     from tausid.training import fit as fit
 
-_MODULES = ("datasets", "plots")
+_MODULES = ("datasets", "errors", "plots")
 _HOMES = {
     "Adaptive": "rollout",
     "Config": "config",
@@ -61,7 +62,7 @@ _HOMES = {
     "recipe_config": "config",
 }
 
-__all__ = ["__version__", *sorted((*_MODULES, *_HOMES))]  # noqa: PLE0604 - the names above
+__all__ = ["__version__", *sorted((*_MODULES, *_HOMES))]
 
 
 def __getattr__(name: str) -> Any:

@@ -199,5 +199,5 @@ def _with_settings(config: Config, settings: dict[str, Any]) -> Config:
     for name in settings:
         if name not in known:
             raise ConfigError(unknown_name("setting", name, known))
-    tuples = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
+    tuples: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
     return dataclasses.replace(config, **tuples)

@@ -116,7 +116,13 @@ def _rollout(model: StateSpace, x0: Array, u: Array, dt: Array, integrator: Inte
 
 @eqx.filter_jit
 def _residuals(
-    model: StateSpace, x0: Array, u: Array, y: Array, measured: Bool[Array, "N ny"], dt: Array, integrator: FixedStep
+    model: StateSpace,
+    x0: Array,
+    u: Array,
+    y: Array,
+    measured: Bool[Array, "N ny"],
+    dt: Array,
+    integrator: FixedStep,
 ) -> Array:
     x = rollout_scan(model.field, x0[None], u[:, None], dt[:, None], integrator)[:, 0]
     return jnp.where(measured, model.output(x, u) - y, 0.0).ravel()

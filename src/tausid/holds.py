@@ -34,7 +34,10 @@ def hold_slopes(hold: str | tuple[str, ...], nu: int) -> tuple[float, ...]:
 
 
 def held_input(
-    slopes: tuple[float, ...], u_now: Float[Array, "*B nu"], u_next: Float[Array, "*B nu"], fraction: Array | float
+    slopes: tuple[float, ...],
+    u_now: Float[Array, "*B nu"],
+    u_next: Float[Array, "*B nu"],
+    fraction: Array | float,
 ) -> Float[Array, "*B nu"]:
     """The input at a fraction of a step: `u_k + slope * fraction * (u_{k+1} - u_k)`.
 

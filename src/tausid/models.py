@@ -1,6 +1,6 @@
 """The state-space model in normalized units: f, g, the initial state, tau, and how they fit together."""
 
-# No postponed annotations here: equinox reads AbstractVar from the live ones.
+from __future__ import annotations
 
 from abc import abstractmethod
 
@@ -19,13 +19,10 @@ from tausid.tau import Tau
 class AbstractInitialState(eqx.Module):
     """Where a trajectory begins; `n_past` samples before it are needed."""
 
-    na: eqx.AbstractVar[int]
-    nb: eqx.AbstractVar[int]
-
     @property
+    @abstractmethod
     def n_past(self) -> int:
-        """Samples needed before the first simulated one, max(na, nb)."""
-        return max(self.na, self.nb)
+        """Samples needed before the first simulated one."""
 
     @abstractmethod
     def __call__(
@@ -50,6 +47,11 @@ class Encoder(AbstractInitialState):
     na: int = eqx.field(static=True)
     nb: int = eqx.field(static=True)
 
+    @property
+    def n_past(self) -> int:
+        """As many as the longer of both, max(na, nb)."""
+        return max(self.na, self.nb)
+
     def __call__(
         self,
         past_u: Float[Array, "n_past B nu"],
@@ -71,8 +73,11 @@ class FreeState(AbstractInitialState):
     """
 
     x0: Float[Array, "n_records nx"]
-    na: int = eqx.field(static=True, default=0)
-    nb: int = eqx.field(static=True, default=0)
+
+    @property
+    def n_past(self) -> int:
+        """None: the state needs no past."""
+        return 0
 
     def __call__(
         self,
@@ -151,9 +156,7 @@ class StateSpace(eqx.Module):
         return self.g(jnp.concatenate([x, u], axis=-1))
 
 
-def build_state_space(
-    config: Config, tau: Tau, *, nu: int, ny: int, n_records: int, key: PRNGKeyArray
-) -> StateSpace:
+def build_state_space(config: Config, tau: Tau, *, nu: int, ny: int, n_records: int, key: PRNGKeyArray) -> StateSpace:
     """An untrained model with random weights.
 
     Args:
@@ -213,9 +216,7 @@ def make_network(config: Config, n_in: int, n_out: int, key: PRNGKeyArray) -> Ab
     )
 
 
-def _make_initial(
-    config: Config, nu: int, ny: int, n_records: int, key: PRNGKeyArray
-) -> AbstractInitialState:
+def _make_initial(config: Config, nu: int, ny: int, n_records: int, key: PRNGKeyArray) -> AbstractInitialState:
     if config.initial_state == "free":
         return FreeState(jnp.zeros((n_records, config.nx)))
     n_in = config.na * ny + config.nb * nu

@@ -90,9 +90,7 @@ class MLP(eqx.Module):
         get_activation(activation)
         keys = jax.random.split(key, len(sizes) - 1)
         shapes = zip(sizes[1:], sizes[:-1], strict=True)
-        weights = tuple(
-            uniform_matrix(k, shape, weight_range) for k, shape in zip(keys, shapes, strict=True)
-        )
+        weights = tuple(uniform_matrix(k, shape, weight_range) for k, shape in zip(keys, shapes, strict=True))
         biased = sizes[1:] if output_bias else sizes[1:-1]
         return cls(weights, tuple(jnp.zeros(size) for size in biased), activation)
 
@@ -145,9 +143,7 @@ class ResidualMLP(AbstractNetwork):
         sizes = (n_in, *hidden, n_out)
         return cls(
             uniform_matrix(key_linear, (n_out, n_in), weight_range),
-            MLP.random(
-                key_mlp, sizes, activation=activation, weight_range=weight_range, output_bias=False
-            ),
+            MLP.random(key_mlp, sizes, activation=activation, weight_range=weight_range, output_bias=False),
         )
 
     def __call__(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
@@ -169,9 +165,7 @@ class Polynomial(AbstractNetwork):
     degree: int = eqx.field(static=True)
 
     @classmethod
-    def random(
-        cls, key: PRNGKeyArray, n_in: int, n_out: int, *, degree: int, weight_range: float
-    ) -> "Polynomial":
+    def random(cls, key: PRNGKeyArray, n_in: int, n_out: int, *, degree: int, weight_range: float) -> "Polynomial":
         """All coefficients uniform in [-weight_range, weight_range].
 
         Args:

@@ -13,7 +13,11 @@ from tausid.simulation import Simulation
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MEASURED, SIMULATED, RESIDUAL = "#222222", "#d55e00", "#0072b2"  # told apart in grey and by colour-blind readers
+MEASURED, SIMULATED, RESIDUAL = (
+    "#222222",
+    "#d55e00",
+    "#0072b2",
+)  # told apart in grey and by colour-blind readers
 
 
 def plot_simulation(record: Record, simulation: Simulation) -> Figure:
@@ -35,7 +39,14 @@ def plot_simulation(record: Record, simulation: Simulation) -> Figure:
         top, bottom = panels[2 * channel : 2 * channel + 2]
         label = f"{name} ({unit})" if unit else name
         top.plot(record.t, record.y[:, channel], color=MEASURED, linewidth=1.4, label="measured")
-        top.plot(simulation.t, simulation.y[:, channel], color=SIMULATED, linewidth=1.1, linestyle="--", label="simulated")
+        top.plot(
+            simulation.t,
+            simulation.y[:, channel],
+            color=SIMULATED,
+            linewidth=1.1,
+            linestyle="--",
+            label="simulated",
+        )
         top.set_ylabel(label)
         top.legend(loc="upper right", frameon=False, ncols=2)
         modelled = np.interp(record.t, simulation.t, simulation.y[:, channel])

@@ -309,8 +309,7 @@ def _convert(table: _Table, index: int) -> Float[np.ndarray, " N"]:
             ) from None
     if not numbers:
         raise DataError(
-            f"column {table.names[index]!r} of '{table.path}' must hold numbers; it is empty. "
-            "Choose another one."
+            f"column {table.names[index]!r} of '{table.path}' must hold numbers; it is empty. Choose another one."
         )
     return np.array(numbers)
 

@@ -379,8 +379,7 @@ def _check_values(record: Record) -> None:
     for channel, name in enumerate(record.output_names):
         if np.all(np.isnan(record.y[:, channel])):
             raise DataError(
-                f"output {name!r} of {record.name!r} must have measured samples; all are NaN. "
-                "Choose another column."
+                f"output {name!r} of {record.name!r} must have measured samples; all are NaN. Choose another column."
             )
 
 

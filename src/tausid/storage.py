@@ -178,9 +178,7 @@ def _check_origin(path: Path, kind: str, metadata: Mapping[str, str]) -> None:
             "Update tausid to read it."
         )
     if metadata.get("kind") != kind:
-        raise StorageError(
-            f"{path} must be a {kind} file; it is a {metadata.get('kind')} file. Give the {kind} file."
-        )
+        raise StorageError(f"{path} must be a {kind} file; it is a {metadata.get('kind')} file. Give the {kind} file.")
 
 
 def _checksum(arrays: Mapping[str, np.ndarray], text: str) -> str:

@@ -39,9 +39,7 @@ class Tau(eqx.Module):
     trainable: bool = eqx.field(static=True)
     source: str = eqx.field(static=True)
 
-    def __init__(
-        self, seconds: float | Sequence[float], *, trainable: bool = False, source: str = "given"
-    ) -> None:
+    def __init__(self, seconds: float | Sequence[float], *, trainable: bool = False, source: str = "given") -> None:
         try:
             values = np.asarray(seconds, dtype=np.float64)
         except (TypeError, ValueError):

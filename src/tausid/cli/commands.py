@@ -87,9 +87,7 @@ def fit(
     from tausid.cli.printing import describe_tau, print_json, print_pairs, print_scores
     from tausid.cli.runs import prepare_run, write_run
 
-    dataset = read_dataset(
-        data, input, output, ts, time, test=test, test_inputs=test_input, test_outputs=test_output
-    )
+    dataset = read_dataset(data, input, output, ts, time, test=test, test_inputs=test_input, test_outputs=test_output)
     folder = prepare_run(out, dataset.name, seed, resume=resume, overwrite=overwrite)
     settings = parse_settings(set)
     if max_steps is not None:
@@ -119,7 +117,7 @@ def fit(
         print_pairs({"tau": describe_tau(result.model), "status": f"{result.status}: {result.message}"})
         rows = [*((f"train {n}", s) for n, s in train.items()), *((f"test {n}", s) for n, s in tests.items())]
         print_scores(rows, result.model)
-        print_pairs({name: path for name, path in paths.items()})
+        print_pairs(paths)
     if result.status == "diverged":
         print(f"error: {result.message}", file=sys.stderr)
         raise typer.Exit(1)

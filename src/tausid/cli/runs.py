@@ -122,7 +122,7 @@ def describe_model(model: Model, path: Path) -> dict[str, Any]:
 
 
 def write_simulation(path: Path, record: Record, simulation: Simulation) -> Path:
-    """Write a simulation as CSV: time, inputs and measured outputs where it has the record's samples, simulated outputs.
+    """Write a simulation as CSV: time, inputs and measured outputs (on the record's own samples), simulated outputs.
 
     Args:
         path: where to write.
@@ -153,7 +153,10 @@ def _next_free(folder: Path) -> Path:
 
 def _history_csv(history: Sequence[HistoryRow]) -> str:
     names = [field.name for field in dataclasses.fields(HistoryRow)]
-    rows = ([" ".join(map(str, v)) if isinstance(v, tuple) else _cell(v) for v in dataclasses.astuple(row)] for row in history)
+    rows = (
+        [" ".join(map(str, v)) if isinstance(v, tuple) else _cell(v) for v in dataclasses.astuple(row)]
+        for row in history
+    )
     return _csv(names, rows)
 
 

@@ -131,9 +131,7 @@ def _find_in_folder(name: str, benchmark: _Benchmark, folder: str | Path | None)
     where = os.environ.get(FOLDER_VARIABLE) if folder is None else folder
     if not where:
         raise _NotFoundError(f"the folder named by {said_by}: none is set")
-    return _existing(
-        tuple(Path(where) / name / file for file in benchmark.files), f"the folder named by {said_by}"
-    )
+    return _existing(tuple(Path(where) / name / file for file in benchmark.files), f"the folder named by {said_by}")
 
 
 def _existing(paths: tuple[Path, ...], place: str) -> tuple[Path, ...]:

@@ -240,9 +240,7 @@ def _check_settings(seed: int, lengths: dict[str, int], ts: float, **volts: floa
     for name, length in lengths.items():
         # Two samples hold no line of a multisine below half the sampling rate.
         if not (isinstance(length, int | np.integer) and length >= 3):
-            raise ConfigError(
-                f"the {name} record must have at least 3 samples; got {length!r}. Ask for more."
-            )
+            raise ConfigError(f"the {name} record must have at least 3 samples; got {length!r}. Ask for more.")
     _check_ts(ts)
     for name, value in volts.items():
         if not (_is_finite(value) and value >= 0):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -36,11 +37,14 @@ def rollout_scan(
     slopes = hold_slopes(integrator.hold, u.shape[-1])
     n = integrator.substeps
 
+    def input_at(u_now: Array, u_next: Array, substep: int, fraction: float) -> Array:
+        return held_input(slopes, u_now, u_next, (substep + fraction) / n)
+
     def advance(x: Array, sample: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         u_now, u_next, step = sample
         h = step[:, None] / n
         for i in range(n):
-            x = take_step(stepper, field, lambda c, i=i: held_input(slopes, u_now, u_next, (i + c) / n), x, h)
+            x = take_step(stepper, field, partial(input_at, u_now, u_next, i), x, h)
         return x, x
 
     _, states = jax.lax.scan(advance, x0, (u[:-1], u[1:], dt))

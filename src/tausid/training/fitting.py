@@ -20,7 +20,7 @@ from tausid.config import Config, recipe_config
 from tausid.errors import ConfigError
 from tausid.models import build_state_space
 from tausid.progress import ProgressUpdate, make_reporter
-from tausid.records import Record, Records
+from tausid.records import Records
 from tausid.rollout import FixedStep
 from tausid.scaling import Scaling
 from tausid.simulation import Model
@@ -117,9 +117,7 @@ def make_problem(config: Config, tau: Tau, split: Split) -> Problem:
     state_space = build_state_space(
         config, tau, nu=first.nu, ny=first.ny, n_records=len(split.train), key=jax.random.key(config.seed)
     )
-    source = WindowSource.from_records(
-        split.train, scaling, horizon=config.horizon, n_past=state_space.initial.n_past
-    )
+    source = WindowSource.from_records(split.train, scaling, horizon=config.horizon, n_past=state_space.initial.n_past)
     model = Model(
         state_space=state_space,
         scaling=scaling,
@@ -257,10 +255,12 @@ def _message(problem: Problem, run: RunState) -> str:
     if run.status == "diverged":
         return (
             f"training left the finite numbers {run.recoveries} times, or no free run stayed finite; the best model so "
-            f"far (step {run.best_step}) is kept. Try a larger tau, A_start='-I', more substeps or a lower learning_rate."
+            f"far (step {run.best_step}) is kept. Try a larger tau, A_start='-I', more substeps or a lower rate."
         )
     if run.status == "interrupted":
         return f"stopped at step {run.step} of {config.max_steps}; resume to go on, bit for bit as if never stopped."
     if run.status == "early-stopped":
-        return f"no better validation score for {config.patience} steps; the best model is that of step {run.best_step}."
+        return (
+            f"no better validation score for {config.patience} steps; the best model is that of step {run.best_step}."
+        )
     return f"all {config.max_steps} steps were taken; the best model is that of step {run.best_step}."

@@ -25,9 +25,7 @@ class Split:
     validation: tuple[Record, ...]
 
 
-def split_records(
-    records: Records, config: Config, *, validation: Records | None, test: Records | None
-) -> Split:
+def split_records(records: Records, config: Config, *, validation: Records | None, test: Records | None) -> Split:
     """Apply the protocol.
 
     `clean`: validation is what was given for it, or the last part of each training record; nothing of a test

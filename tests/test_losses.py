@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from tausid import Tau, recipe_config
+from tausid.losses import (
+    dae_penalty,
+    leading_minors,
+    negative_definite_barrier,
+    simulation_error,
+    weight_decay,
+)
+from tausid.models import build_state_space
+from tausid.training.objective import decayed_weights, trainable
+
+
+def test_the_simulation_error_is_the_mean_square_over_measured_samples():
+    y = jnp.array([[[1.0]], [[2.0]], [[0.0]]])
+    y_hat = jnp.array([[[0.0]], [[4.0]], [[7.0]]])
+    measured = jnp.array([[[True]], [[True]], [[False]]])
+    assert float(simulation_error(y_hat, y, measured)) == (1 + 4) / 2
+
+
+def test_a_missing_sample_gives_no_gradient():
+    measured = jnp.array([[[True]], [[False]]])
+    y = jnp.zeros((2, 1, 1))
+    gradient = jax.grad(lambda e: simulation_error(e, y, measured))(jnp.ones((2, 1, 1)))
+    np.testing.assert_array_equal(gradient[:, 0, 0], [2.0, 0.0])
+
+
+def test_the_dae_penalty_is_the_mean_square():
+    assert float(dae_penalty(jnp.array([[1.0], [3.0]]))) == 5.0
+
+
+def test_leading_minors_of_a_known_matrix():
+    matrix = jnp.array([[2.0, 1.0, 0.0], [1.0, 2.0, 1.0], [0.0, 1.0, 2.0]])
+    np.testing.assert_allclose(leading_minors(matrix), [2.0, 3.0, 4.0], rtol=1e-6)  # the tridiagonal's n + 1
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
+def test_the_barrier_is_zero_just_where_the_matrix_is_negative_definite(n):
+    rng = np.random.default_rng(n)
+    seen = set()
+    with jax.enable_x64(True):
+        for _ in range(200):
+            A = rng.normal(size=(n, n)) - rng.uniform(0, 3) * np.eye(n)
+            negative = np.linalg.eigvalsh(A + A.T).max() < 0
+            barrier = float(negative_definite_barrier(jnp.asarray(A)))
+            assert (barrier == 0.0) == negative
+            assert barrier == 0.0 or barrier >= 1.0
+            seen.add(bool(negative))
+    assert seen == {True, False}
+
+
+def test_the_barrier_holds_on_its_edge():
+    assert float(negative_definite_barrier(jnp.zeros((2, 2)))) == 1.0
+    assert float(negative_definite_barrier(jnp.diag(jnp.array([-1.0, 0.0])))) == 1.0
+
+
+def test_adam_follows_the_barrier_from_the_papers_start_to_a_negative_definite_matrix():
+    A = jax.random.uniform(jax.random.key(0), (4, 4), minval=-0.01, maxval=0.01)
+    adam = optax.adam(3e-3)
+    state = adam.init(A)
+    assert np.linalg.eigvalsh(A + A.T).max() > 0
+    slope = jax.jit(jax.grad(lambda a: 1e12 * negative_definite_barrier(a)))
+    for _ in range(200):
+        update, state = adam.update(slope(A), state)
+        A = A + update
+    assert np.linalg.eigvalsh(A + A.T).max() < 0
+
+
+def test_weight_decay_sums_all_squares():
+    assert float(weight_decay((jnp.array([1.0, 2.0]), None, {"b": jnp.array([[3.0]])}))) == 14.0
+
+
+def test_weight_decay_leaves_tau_and_free_states_alone():
+    config = recipe_config(nx=2, hidden=(3,), initial_state="free")
+    model = build_state_space(config, Tau(5.0), nu=1, ny=1, n_records=3, key=jax.random.key(0))
+    decayed = sum(np.size(leaf) for leaf in jax.tree.leaves(decayed_weights(model)))
+    networks = (2 * 3 + 3 * 3 + 3 + 2 * 3) + (1 * 3 + 3 * 3 + 3 + 1 * 3)  # linear, W2, b2, W1 of f and of g
+    assert decayed == networks
+
+
+def test_tau_is_trained_only_where_it_is_trainable():
+    config = recipe_config(nx=2, hidden=(3,))
+    for flag in (True, False):
+        tau = Tau(5.0, trainable=flag)
+        model = build_state_space(config, tau, nu=1, ny=1, n_records=1, key=jax.random.key(0))
+        assert trainable(model).tau.factor is flag
+        assert trainable(model).f.linear is True
