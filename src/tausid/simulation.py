@@ -79,8 +79,7 @@ class Model:
     @property
     def tau(self) -> float | tuple[float, ...]:
         """The normalization constant in seconds: one number, or one per state."""
-        values = np.asarray(self.state_space.tau.seconds, float)
-        return float(values) if values.ndim == 0 else tuple(values.tolist())
+        return self.state_space.tau.now
 
     @property
     def ts_over_tau(self) -> float:

@@ -43,14 +43,9 @@ def write_arrays(
 
     arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     text = json.dumps(content)
-    metadata = {
-        "program": "tausid",
-        "kind": kind,
-        "version": str(FORMAT_VERSION),
-        "checksum": _checksum(arrays, text),
-        "content": text,
-    }
-    return write_bytes(path, save(arrays, metadata=metadata))
+    header = {"kind": kind, "version": FORMAT_VERSION, "checksum": _checksum(arrays, text), "content": text}
+    # One entry only: safetensors writes several in random order, and the same model must give the same bytes.
+    return write_bytes(path, save(arrays, metadata={"tausid": json.dumps(header)}))
 
 
 def read_arrays(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -73,19 +68,18 @@ def read_arrays(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, n
         raise StorageError(f"{kind} file {path} must exist; there is none. Check the path.")
     try:
         with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            _check_origin(path, kind, metadata)
+            header = _read_header(path, kind, file.metadata() or {})
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
     except (SafetensorError, OSError) as error:
         raise StorageError(
             f"{kind} file {path} must be a complete safetensors file; it is truncated, corrupted or something "
             f"else ({error}). Copy it again, or make it anew."
         ) from None
-    if _checksum(arrays, metadata.get("content", "")) != metadata.get("checksum"):
+    if _checksum(arrays, header["content"]) != header["checksum"]:
         raise StorageError(
             f"{kind} file {path} must match its checksum; it does not, so it is corrupted. Copy it again."
         )
-    return arrays, json.loads(metadata["content"])
+    return arrays, json.loads(header["content"])
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> Path:
@@ -165,20 +159,25 @@ def _as_storage_error(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _check_origin(path: Path, kind: str, metadata: Mapping[str, str]) -> None:
-    if metadata.get("program") != "tausid":
+def _read_header(path: Path, kind: str, metadata: Mapping[str, str]) -> dict[str, Any]:
+    if "tausid" not in metadata:
         raise StorageError(
             f"{kind} file {path} must be written by tausid; it is a safetensors file of another program. "
             f"Make a {kind} with `tausid fit`."
         )
-    version = metadata.get("version", "")
-    if not version.isdigit() or int(version) > FORMAT_VERSION:
+    try:
+        header = dict(json.loads(metadata["tausid"]))
+    except ValueError:
+        header = {}
+    version = header.get("version")
+    if not isinstance(version, int) or version > FORMAT_VERSION:
         raise StorageError(
             f"{kind} file {path} must have format version {FORMAT_VERSION} or older; it has {version!r}. "
             "Update tausid to read it."
         )
-    if metadata.get("kind") != kind:
-        raise StorageError(f"{path} must be a {kind} file; it is a {metadata.get('kind')} file. Give the {kind} file.")
+    if header.get("kind") != kind:
+        raise StorageError(f"{path} must be a {kind} file; it is a {header.get('kind')} file. Give the {kind} file.")
+    return {"checksum": "", "content": "", **header}
 
 
 def _checksum(arrays: Mapping[str, np.ndarray], text: str) -> str:

@@ -55,6 +55,12 @@ class Tau(eqx.Module):
         self.source = source
 
     @property
+    def now(self) -> float | tuple[float, ...]:
+        """The value now, in seconds, as plain numbers: the start value exactly where it was not trained."""
+        values = np.maximum(EPSILON, np.asarray(self.factor, float)) * np.asarray(self.start)
+        return float(values) if values.ndim == 0 else tuple(values.tolist())
+
+    @property
     def seconds(self) -> Float[Array, ""] | Float[Array, "nx"]:
-        """The value now, in seconds."""
+        """The value now, in seconds, for computation and differentiation."""
         return jnp.maximum(EPSILON, self.factor) * jnp.asarray(self.start, self.factor.dtype)

@@ -18,7 +18,7 @@ from tausid.evaluation import evaluate
 from tausid.records import Record
 from tausid.simulation import Model
 from tausid.training.objective import trainable
-from tausid.training.optimiser import OptimiserState, learning_rate, run_steps
+from tausid.training.optimiser import OptimiserState, StepSettings, learning_rate, run_steps
 from tausid.training.protocols import Split
 from tausid.training.result import HistoryRow
 from tausid.windows import WindowSource
@@ -130,7 +130,7 @@ def advance(problem: Problem, run: RunState) -> RunState:
         problem.source,
         jnp.asarray(count, jnp.int32),
         jax.random.key(config.seed + 1),  # the initial weights use the seed itself
-        config,
+        StepSettings.from_config(config),
         problem.initial_model.integrator,
     )
     run = dataclasses.replace(run, optimiser=optimiser)
@@ -160,7 +160,7 @@ def _validate(problem: Problem, run: RunState, loss: float) -> RunState:
     model = problem.model_with(run.optimiser.weights)
     score = validation_score(model, problem.split.validation)
     better = score < run.best_score or not problem.split.validation
-    rate = float(learning_rate(problem.config)(run.step)) * float(run.optimiser.rate_scale)
+    rate = float(learning_rate(StepSettings.from_config(problem.config))(run.step)) * float(run.optimiser.rate_scale)
     row = HistoryRow(run.step, loss, score, rate, model.tau, run.seconds)
     return dataclasses.replace(
         run,

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from tausid.config import Config
 from tausid.losses import dae_penalty, negative_definite_barrier, simulation_error, weight_decay
 from tausid.models import FreeState, StateSpace
 from tausid.rollout import FixedStep, rollout_scan
 from tausid.windows import Windows
 
 
+@dataclass(frozen=True)
+class Penalties:
+    """Weights of the penalties; 0 leaves one out.
+
+    Args:
+        weight_decay: lambda_W.
+        dae: lambda_D.
+        barrier: lambda_N.
+    """
+
+    weight_decay: float = 0.0
+    dae: float = 0.0
+    barrier: float = 0.0
+
+
 def objective(
-    model: StateSpace, windows: Windows, config: Config, integrator: FixedStep
+    model: StateSpace, windows: Windows, penalties: Penalties, integrator: FixedStep
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """`error + lambda_W ||theta||^2 + lambda_D d^2 + lambda_N barrier(A)`, and the error alone.
 
     Args:
         model: the model.
         windows: a batch of windows.
-        config: the weights lambda of the penalties.
+        penalties: the weights lambda.
         integrator: how to integrate.
 
     Returns:
@@ -31,12 +47,12 @@ def objective(
     x0 = model.initial(windows.past_u, windows.past_y, windows.record)
     x = rollout_scan(model.field, x0, windows.u, windows.dt, integrator)
     error = simulation_error(model.output(x, windows.u), windows.y, windows.measured)
-    total = error + config.weight_decay * weight_decay(decayed_weights(model))
+    total = error + penalties.weight_decay * weight_decay(decayed_weights(model))
     if model.dae is not None:
         values = model.dae(jnp.concatenate([x, windows.u], axis=-1))
-        total = total + config.dae_weight * dae_penalty(values)
-    if config.barrier_weight > 0:
-        total = total + config.barrier_weight * negative_definite_barrier(model.A)
+        total = total + penalties.dae * dae_penalty(values)
+    if penalties.barrier > 0:
+        total = total + penalties.barrier * negative_definite_barrier(model.A)
     return total, error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
@@ -14,10 +15,42 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from tausid.config import Config
 from tausid.models import StateSpace
 from tausid.rollout import FixedStep
-from tausid.training.objective import objective, trainable
+from tausid.training.objective import Penalties, objective, trainable
 from tausid.windows import WindowSource
 
 ADAM = optax.scale_by_adam()
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """What a compiled step depends on, and nothing else: runs that differ in their seed share one compilation.
+
+    Args:
+        batch: windows per step.
+        penalties: weights of the penalties.
+        learning_rate: the rate at the first step.
+        schedule: `three-step` or `cosine`.
+        max_steps: most steps, the length of the cosine.
+    """
+
+    batch: int
+    penalties: Penalties
+    learning_rate: float
+    schedule: str
+    max_steps: int
+
+    @classmethod
+    def from_config(cls, config: Config) -> StepSettings:
+        """What the steps need of all settings.
+
+        Args:
+            config: all settings.
+
+        Returns:
+            The part for the steps.
+        """
+        penalties = Penalties(config.weight_decay, config.dae_weight, config.barrier_weight)
+        return cls(config.batch, penalties, config.learning_rate, config.schedule, config.max_steps)
 
 
 class OptimiserState(eqx.Module):
@@ -50,21 +83,21 @@ class OptimiserState(eqx.Module):
         return cls(weights, ADAM.init(weights), jnp.asarray(step, jnp.int32), jnp.asarray(rate_scale))
 
 
-def learning_rate(config: Config) -> Callable[[Any], Any]:
+def learning_rate(settings: StepSettings) -> Callable[[Any], Any]:
     """The learning rate as a function of the step.
 
     `three-step`: the rate, 0.3 of it from step 1000 and 0.09 of it from step 3000, as in the paper.
     `cosine`: from the rate to a hundredth of it at the last step.
 
     Args:
-        config: the rate and the name of the schedule.
+        settings: the rate and the name of the schedule.
 
     Returns:
         The schedule.
     """
-    if config.schedule == "three-step":
-        return optax.piecewise_constant_schedule(config.learning_rate, {1000: 0.3, 3000: 0.3})
-    return optax.cosine_decay_schedule(config.learning_rate, config.max_steps, alpha=0.01)
+    if settings.schedule == "three-step":
+        return optax.piecewise_constant_schedule(settings.learning_rate, {1000: 0.3, 3000: 0.3})
+    return optax.cosine_decay_schedule(settings.learning_rate, settings.max_steps, alpha=0.01)
 
 
 @eqx.filter_jit
@@ -74,7 +107,7 @@ def run_steps(
     source: WindowSource,
     count: Int[Array, ""],
     key: PRNGKeyArray,
-    config: Config,
+    settings: StepSettings,
     integrator: FixedStep,
 ) -> tuple[OptimiserState, Float[Array, ""], Bool[Array, ""]]:
     """Take `count` steps, or as many as give finite numbers.
@@ -85,18 +118,18 @@ def run_steps(
         source: the training windows.
         count: how many steps.
         key: random key; step k draws its windows with `fold_in(key, k)`.
-        config: batch size, learning rate, weights of the penalties.
+        settings: batch size, learning rate, weights of the penalties.
         integrator: how to integrate.
 
     Returns:
         The state after the last good step, the mean simulation error over the steps, and whether all were good.
     """
     fixed = eqx.partition(model, trainable(model))[1]
-    rate = learning_rate(config)
+    rate = learning_rate(settings)
 
     def loss(weights: PyTree[Array], step: Array) -> tuple[Array, Array]:
-        windows = source.gather(draw_windows(source, step, key, config.batch))
-        return objective(eqx.combine(weights, fixed), windows, config, integrator)
+        windows = source.gather(draw_windows(source, step, key, settings.batch))
+        return objective(eqx.combine(weights, fixed), windows, settings.penalties, integrator)
 
     def take(carry: tuple[Array, OptimiserState, Array, Array]) -> tuple[Array, OptimiserState, Array, Array]:
         done, now, summed, _ = carry

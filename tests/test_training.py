@@ -1,0 +1,329 @@
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from problems import OSCILLATOR_A, oscillator_record, wiener_record
+
+import tausid
+from tausid import ConfigError, DataError, Record, StorageError, Tau
+from tausid.config import RECIPES
+from tausid.training import loop
+from tausid.training.optimiser import StepSettings, learning_rate
+from tausid.training.protocols import split_records
+
+SMALL = {"nx": 2, "hidden": (8,), "horizon": 20, "batch": 16, "max_steps": 60, "validate_every": 20, "progress": None}
+
+
+def small_fit(record: Record | None = None, **changes) -> tausid.FitResult:
+    settings = {**SMALL, "tau": 2.0, "seed": 0, **changes}
+    return tausid.fit(wiener_record(200) if record is None else record, **settings)
+
+
+def weights(model: tausid.Model) -> list[np.ndarray]:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(model.state_space)]
+
+
+def same(a: tausid.Model, b: tausid.Model) -> bool:
+    return all(np.array_equal(x, y) for x, y in zip(weights(a), weights(b), strict=True))
+
+
+def test_the_paper_recipe_is_the_papers_configuration():
+    paper = RECIPES["paper"]
+    assert (paper.nx, paper.hidden, paper.activation, paper.na, paper.nb) == (4, (64, 64), "leaky_relu", 5, 5)
+    assert (paper.stepper, paper.horizon, paper.batch) == ("rk4", 128, 64)
+    assert (paper.max_steps, paper.patience) == (20_000, 2_000)
+    assert (paper.weight_decay, paper.dae_weight, paper.barrier_weight) == (1e-8, 1e3, 1e12)
+    assert (paper.weight_range, paper.A_start) == (0.01, "zero-mean")
+    rate = learning_rate(StepSettings.from_config(paper))
+    np.testing.assert_allclose(
+        [rate(0), rate(999), rate(1001), rate(2999), rate(3001)], [3e-3, 3e-3, 9e-4, 9e-4, 2.7e-4]
+    )
+
+
+def test_the_cosine_schedule_falls_to_a_hundredth():
+    rate = learning_rate(StepSettings.from_config(tausid.recipe_config(max_steps=500)))
+    np.testing.assert_allclose([rate(0), rate(250), rate(500)], [3e-3, 3e-3 * 0.505, 3e-5], rtol=1e-5)
+
+
+def test_full_simulation_training_recovers_the_poles_of_a_linear_system():
+    result = tausid.fit(
+        oscillator_record(300),
+        tau=2.0,
+        seed=0,
+        nx=2,
+        network="polynomial",
+        degree=1,
+        initial_state="free",
+        horizon="full",
+        validation_fraction=0.0,
+        weight_decay=0.0,
+        learning_rate=2e-2,
+        max_steps=3000,
+        substeps=2,
+        validate_every=500,
+        progress=None,
+    )
+    poles = np.linalg.eigvals(np.asarray(result.model.state_space.A)) / result.model.tau
+    # Noise-free data: what is left is how far Adam has come, well below one percent.
+    np.testing.assert_allclose(np.sort_complex(poles), np.sort_complex(np.linalg.eigvals(OSCILLATOR_A)), rtol=1e-2)
+
+
+def test_a_nonlinear_plant_is_simulated_better_than_by_its_best_constant():
+    record = wiener_record(400)
+    result = small_fit(record.part(0, 300), max_steps=800, horizon=40, hidden=(16, 16), learning_rate=1e-2)
+    score = tausid.evaluate(result.model, record.part(300, 400))
+    assert score.nrmse["y"] < 0.3  # 1 is the constant; the noise alone gives 0.04
+
+
+def test_the_same_seed_gives_the_same_model_and_another_seed_another():
+    first, second, other = small_fit(), small_fit(), small_fit(seed=1)
+    assert same(first.model, second.model)
+    assert not same(first.model, other.model)
+
+
+def test_the_history_shows_every_validation():
+    result = small_fit(learning_rate=2e-2)
+    assert [row.step for row in result.history] == [20, 40, 60]
+    assert result.status == "completed"
+    assert result.steps == 60
+    best = min(result.history, key=lambda row: row.validation)
+    assert result.best_step == best.step
+    score = tausid.evaluate(
+        result.model, split_records(wiener_record(200), result.config, validation=None, test=None).validation[0]
+    )
+    assert score.nrmse["y"] > 0
+    assert score.rmse["y"] / result.model.scaling.y_std[0] == pytest.approx(best.validation, rel=1e-12)
+
+
+def test_training_stops_when_validation_gets_no_better():
+    result = small_fit(max_steps=5000, patience=40, learning_rate=1e-9)
+    assert result.status == "early-stopped"
+    assert result.steps <= result.best_step + 40 + 20
+
+
+def test_without_validation_the_last_model_is_the_result():
+    result = small_fit(validation_fraction=0.0)
+    assert same(result.model, result.last_model)
+    assert all(np.isnan(row.validation) for row in result.history)
+
+
+def test_a_trained_tau_moves_and_its_path_is_kept():
+    result = small_fit(tau=Tau(2.0, trainable=True), learning_rate=1e-2)
+    path = [row.tau for row in result.history]
+    assert len(set(path)) == len(path)
+    assert small_fit().history[-1].tau == 2.0
+
+
+def test_a_tau_per_state_can_be_trained():
+    result = small_fit(tau=Tau([2.0, 4.0], trainable=True))
+    assert len(result.model.tau) == 2
+    assert result.history[-1].tau != (2.0, 4.0)
+
+
+def test_the_unit_of_time_does_not_change_the_training():
+    record = wiener_record(200)
+    in_minutes = Record.from_arrays(record.u, record.y, t=record.t / 60.0)
+    seconds = small_fit(record, tau=Tau(2.0, trainable=True))
+    minutes = small_fit(in_minutes, tau=Tau(2.0 / 60.0, trainable=True))
+    # dt / tau agrees up to rounding of single precision, which sixty steps of Adam amplify a little.
+    assert minutes.history[-1].loss == pytest.approx(seconds.history[-1].loss, rel=1e-2)
+    assert minutes.model.tau * 60.0 == pytest.approx(seconds.model.tau, rel=1e-2)
+
+
+def test_the_paper_protocol_validates_on_the_first_half_of_the_test_record():
+    config = tausid.recipe_config("paper", protocol="paper")
+    train, test = wiener_record(300), wiener_record(1400, seed=5)
+    split = split_records(train, config, validation=None, test=test)
+    assert split.train == (train,)
+    np.testing.assert_array_equal(split.validation[0].y, test.y[:512])
+    short = split_records(train, config, validation=None, test=test.part(0, 300))
+    assert len(short.validation[0]) == 150
+
+
+def test_the_clean_protocol_sees_nothing_of_the_test_record():
+    record, test = wiener_record(200), wiener_record(200, seed=9)
+    spoiled = Record.from_arrays(test.u, test.y * 1000.0, ts=test.ts)
+    assert same(small_fit(record, test=test).model, small_fit(record, test=spoiled).model)
+
+
+def test_held_out_samples_do_not_reach_training_or_scaling():
+    record = wiener_record(200)
+    tail = np.where(np.arange(200)[:, None] < 160, record.y, 50.0 * record.y)
+    a = small_fit(record)
+    b = small_fit(Record.from_arrays(record.u, tail, ts=record.ts))
+    assert same(a.last_model, b.last_model)
+
+
+# NaN and infinity
+
+
+def test_a_step_that_is_not_finite_goes_back_to_the_best_state_with_a_lower_rate():
+    result = small_fit(learning_rate=1e30, max_steps=200, max_recoveries=200)
+    rates = [row.learning_rate for row in result.history]
+    assert all(np.isfinite(w).all() for w in weights(result.model))
+    assert result.status in ("completed", "early-stopped", "diverged")
+    assert not rates or max(rates) < 1e30
+
+
+def test_a_hopeless_run_ends_as_diverged_with_its_best_model_and_advice():
+    result = small_fit(learning_rate=1e38, max_steps=200, max_recoveries=2)
+    assert result.status == "diverged"
+    assert "Try a larger tau" in result.message
+    assert all(np.isfinite(w).all() for w in weights(result.model))
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"nx": 0}, "`nx` must be a whole number of at least 1; got 0"),
+        ({"tau": -3.0}, "`tau` must be a positive number of seconds"),
+        ({"recipe": "papre"}, "unknown recipe 'papre'.*Did you mean 'paper'"),
+        ({"activation": "rely"}, "unknown activation 'rely'"),
+        ({"stepper": "rk5"}, "unknown stepper 'rk5'"),
+        ({"hold": "zoh"}, "unknown hold 'zoh'"),
+        ({"horizont": 3}, "unknown setting 'horizont'.*Did you mean 'horizon'"),
+        ({"horizon": 500}, "record 'wiener.*must have at least 505 samples .*; got 160"),
+        ({"protocol": "paper"}, "protocol 'paper' must have a test record"),
+        ({"protocol": "papier"}, "unknown protocol 'papier'"),
+        (
+            {"protocol": "paper", "test": wiener_record(60), "validation": wiener_record(60)},
+            "must validate on the test",
+        ),
+        ({"validation_fraction": 0.9}, "`validation_fraction` must be from 0 to 0.5; got 0.9"),
+        ({"learning_rate": 0.0}, "`learning_rate` must be a positive number; got 0.0"),
+        ({"weight_decay": -1.0}, "`weight_decay` must be a zero or positive number; got -1.0"),
+        ({"hidden": (8, 0)}, "`hidden` must be a whole number of at least 1; got 0"),
+        ({"A_start": "I"}, "unknown A_start 'I'; known: -I, zero-mean"),
+        ({"progress": "loud"}, "`progress` must be 'auto', None or a function; got 'loud'"),
+    ],
+)
+def test_bad_settings_are_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        small_fit(**changes)
+
+
+def test_bad_data_are_refused():
+    constant = Record.from_arrays(np.ones(200), np.arange(200.0), ts=1.0)
+    with pytest.raises(DataError, match="input 'u' must vary"):
+        small_fit(constant)
+    two = Record.from_arrays(np.random.default_rng(0).normal(size=(200, 2)), np.arange(200.0), ts=1.0)
+    with pytest.raises(DataError, match="same channels"):
+        small_fit([wiener_record(200), two])
+
+
+# Checkpoints
+
+SCRIPT = """
+import sys; sys.path.insert(0, {tests!r})
+import tausid
+from problems import wiener_record
+result = tausid.fit(wiener_record(200), tau=2.0, seed=0, nx=2, hidden=(8,), horizon=20, batch=16,
+                    max_steps={steps}, validate_every=20, progress=None, out={out!r}, resume=True)
+result.model.save({out!r} + "/model.safetensors")
+"""
+
+
+def run_script(out: str, steps: int = 1000) -> subprocess.Popen[bytes]:
+    code = SCRIPT.format(tests=str(Path(__file__).parent), steps=steps, out=out)
+    return subprocess.Popen([sys.executable, "-c", code])
+
+
+def wait_for(path, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 120
+    while not path.exists():
+        assert process.poll() is None, "the training ended before it wrote a checkpoint"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_killed_run_resumes_to_the_same_model_bit_for_bit(tmp_path):
+    whole = run_script(str(tmp_path / "whole"))
+    killed = run_script(str(tmp_path / "killed"))
+    wait_for(tmp_path / "killed" / "checkpoint.safetensors", killed)
+    os.kill(killed.pid, signal.SIGKILL)
+    assert killed.wait() == -signal.SIGKILL
+    assert not (tmp_path / "killed" / "model.safetensors").exists()
+    assert run_script(str(tmp_path / "killed")).wait() == 0
+    assert whole.wait() == 0
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "killed")]
+    assert models[0] == models[1]
+
+
+def test_an_interrupted_fit_keeps_what_it_found_and_can_go_on(tmp_path):
+    def interrupt(update):
+        if update.step == 20:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    stopped = small_fit(progress=interrupt, out=tmp_path)
+    assert stopped.status == "interrupted"
+    assert stopped.steps < 60
+    assert "resume" in stopped.message
+    finished = small_fit(out=tmp_path, resume=True)
+    assert finished.status == "completed"
+    assert same(finished.model, small_fit().model)
+    assert [row.step for row in finished.history] == [20, 40, 60]
+
+
+def test_resuming_a_finished_run_gives_its_result_again(tmp_path):
+    first = small_fit(out=tmp_path)
+    again = small_fit(out=tmp_path, resume=True)
+    assert same(first.model, again.model)
+    assert again.history == first.history
+
+
+def test_a_folder_with_a_run_is_not_overwritten(tmp_path):
+    small_fit(out=tmp_path)
+    with pytest.raises(ConfigError, match="`out` must be a folder without a run"):
+        small_fit(out=tmp_path)
+
+
+def test_a_run_is_not_resumed_with_other_settings_or_data(tmp_path):
+    small_fit(out=tmp_path)
+    with pytest.raises(ConfigError, match="`batch` was 16 and is now 8"):
+        small_fit(out=tmp_path, resume=True, batch=8)
+    with pytest.raises(ConfigError, match="`data` was"):
+        small_fit(wiener_record(200, seed=3), out=tmp_path, resume=True)
+    with pytest.raises(ConfigError, match="`tau` was 2.0 and is now 5.0"):
+        small_fit(tau=5.0, out=tmp_path, resume=True)
+
+
+def test_a_folder_that_cannot_be_written_is_found_before_training(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="must be writable"):
+        small_fit(out=tmp_path / "file" / "run")
+
+
+def test_several_records_of_different_length_train_together():
+    records = [wiener_record(200), wiener_record(150, seed=3)]
+    result = small_fit(records)
+    assert result.status == "completed"
+    full = small_fit(records, horizon="full", initial_state="free", validation_fraction=0.0, max_steps=20)
+    assert full.model.state_space.initial.x0.shape == (2, 2)
+
+
+def test_the_validation_score_pools_records_by_their_length():
+    record = wiener_record(200)
+    model = small_fit(record).model
+    parts = (record.part(0, 50), record.part(50, 200))
+    scores = [tausid.evaluate(model, part) for part in parts]
+    pooled = sum(s.n_scored * (s.rmse["y"] / model.scaling.y_std[0]) ** 2 for s in scores)
+    expected = np.sqrt(pooled / sum(s.n_scored for s in scores))
+    assert loop.validation_score(model, parts) == pytest.approx(expected, rel=1e-12)
+
+
+def test_settings_survive_json():
+    config = tausid.recipe_config("paper", hold=("first", "zero"), hidden=(3, 4, 5))
+    assert tausid.Config.from_dict(config.as_dict()) == config
+    assert dataclasses.asdict(config)["hidden"] == (3, 4, 5)
