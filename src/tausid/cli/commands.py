@@ -115,8 +115,7 @@ def fit(
         print_json(summary)
     else:
         print_pairs({"tau": describe_tau(result.model), "status": f"{result.status}: {result.message}"})
-        rows = [*((f"train {n}", s) for n, s in train.items()), *((f"test {n}", s) for n, s in tests.items())]
-        print_scores(rows, result.model)
+        print_scores([*_labelled("train", train), *_labelled("test", tests)], result.model)
         print_pairs(paths)
     if result.status == "diverged":
         print(f"error: {result.message}", file=sys.stderr)
@@ -220,6 +219,10 @@ def _scores(model: Model, records: Record | Any, skip: int | None) -> dict[str, 
     from tausid.records import as_records
 
     return {record.name: evaluate_record(model, record, skip=skip) for record in as_records(records)}
+
+
+def _labelled(role: str, scores: dict[str, Score]) -> list[tuple[str, Score]]:
+    return [(role if name == role else f"{role}: {name}", score) for name, score in scores.items()]
 
 
 def _resume_command(folder: Path) -> str:

@@ -53,10 +53,9 @@ def print_pairs(pairs: Mapping[str, object]) -> None:
     Args:
         pairs: values by name.
     """
-    table = Table.grid(padding=(0, 2))
+    width = max(len(name) for name in pairs)
     for name, value in pairs.items():
-        table.add_row(name, str(value))
-    Console(soft_wrap=True).print(table, highlight=False)
+        print(f"{name:<{width}}  {value}")
 
 
 def describe_tau(model: Model) -> str:

@@ -133,10 +133,9 @@ def advance(problem: Problem, run: RunState) -> RunState:
         StepSettings.from_config(config),
         problem.initial_model.integrator,
     )
-    run = dataclasses.replace(run, optimiser=optimiser)
-    run = _validate(problem, run, float(loss)) if bool(good) else _recover(run, config)
-    seconds = run.seconds + time.perf_counter() - began
-    return _decide(dataclasses.replace(run, seconds=seconds), problem)
+    finite = bool(good)  # waits for the steps to be done
+    run = dataclasses.replace(run, optimiser=optimiser, seconds=run.seconds + time.perf_counter() - began)
+    return _decide(_validate(problem, run, float(loss)) if finite else _recover(run, config), problem)
 
 
 def validation_score(model: Model, records: Sequence[Record]) -> float:
@@ -157,17 +156,20 @@ def validation_score(model: Model, records: Sequence[Record]) -> float:
 
 
 def _validate(problem: Problem, run: RunState, loss: float) -> RunState:
+    began = time.perf_counter()
     model = problem.model_with(run.optimiser.weights)
     score = validation_score(model, problem.split.validation)
+    seconds = run.seconds + time.perf_counter() - began
     better = score < run.best_score or not problem.split.validation
     rate = float(learning_rate(StepSettings.from_config(problem.config))(run.step)) * float(run.optimiser.rate_scale)
-    row = HistoryRow(run.step, loss, score, rate, model.tau, run.seconds)
+    row = HistoryRow(run.step, loss, score, rate, model.tau, seconds)
     return dataclasses.replace(
         run,
         best_weights=run.optimiser.weights if better else run.best_weights,
         best_score=score if better else run.best_score,
         best_step=run.step if better else run.best_step,
         history=(*run.history, row),
+        seconds=seconds,
     )
 
 

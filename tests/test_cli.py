@@ -1,0 +1,240 @@
+"""The command line as a user meets it: real processes, real files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from problems import wiener_record
+
+import tausid
+from tausid.cli import main
+
+TAUSID = [sys.executable, "-c", "from tausid.cli import main; main()"]
+COLUMNS = ["--input", "u", "--output", "y", "--ts", "0.5"]
+SMALL = ["--tau", "2", "--nx", "2", "--set", "hidden=[8]", "--set", "horizon=20", "--set", "batch=16",
+         "--set", "validate_every=20"]  # fmt: skip
+
+
+def tausid_process(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """The program in a process of its own."""
+    return subprocess.run([*TAUSID, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def tausid_command(capfd, monkeypatch) -> Callable[..., Outcome]:
+    """The program inside this process, which has its imports and compilations already."""
+
+    def call(*arguments: object, cwd: Path | None = None) -> Outcome:
+        if cwd is not None:
+            monkeypatch.chdir(cwd)
+        monkeypatch.setattr(sys, "argv", ["tausid", *map(str, arguments)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return Outcome(int(ended.value.code or 0), *capfd.readouterr())
+
+    return call
+
+
+def write_csv(path: Path, samples: int = 200, *, seed: int = 0, header: str = "u,y") -> Path:
+    record = wiener_record(samples, seed=seed)
+    rows = "".join(f"{u!r},{y!r}\n" for u, y in zip(record.u[:, 0].tolist(), record.y[:, 0].tolist(), strict=True))
+    path.write_text(f"{header}\n{rows}")
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    """One small fit that several tests look at."""
+    folder = tmp_path_factory.mktemp("run")
+    data = write_csv(folder / "train.csv")
+    test = write_csv(folder / "test.csv", seed=4)
+    done = tausid_process(
+        "fit", data, *COLUMNS, *SMALL, "--max-steps", 60, "--test", test, "--out", folder / "a", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    return {"folder": folder, "data": data, "test": test, "json": json.loads(done.stdout), "stderr": done.stderr}
+
+
+def test_fit_prints_one_json_object_with_the_promised_keys(run):
+    summary = run["json"]
+    for key in ("rmse", "nrmse", "fit_percent"):
+        assert set(summary[key]) == {"y"}
+        assert set(summary["test"][key]) == {"y"}
+    assert summary["n_skipped"] == 5
+    assert (summary["status"], summary["steps"], summary["seed"]) == ("completed", 60, 0)
+    assert summary["tau"] == 2.0
+    assert summary["ts_over_tau"] == 0.25
+    assert summary["seconds"] > 0
+    assert Path(summary["model"]).is_file()
+
+
+def test_progress_goes_to_standard_error_in_plain_lines(run):
+    assert "compiling the training step" in run["stderr"]
+    assert "step 60/60, loss" in run["stderr"]
+    assert "validation RMSE" in run["stderr"]
+
+
+def test_evaluate_gives_the_score_that_fit_reported(tausid_command, run):
+    done = tausid_command("evaluate", run["json"]["model"], run["test"], *COLUMNS, "--json")
+    scores = json.loads(done.stdout)
+    assert scores["rmse"] == run["json"]["test"]["rmse"]
+    assert scores["n_skipped"] == 5
+    skipped = tausid_command("evaluate", run["json"]["model"], run["test"], *COLUMNS, "--skip", 50, "--json")
+    assert json.loads(skipped.stdout)["n_skipped"] == 50
+    table = tausid_command("evaluate", run["json"]["model"], run["test"], *COLUMNS).stdout
+    assert f"{scores['rmse']['y']:.4g}" in table
+    assert "skipped" in table
+
+
+def test_simulate_writes_what_python_simulates(tausid_command, run):
+    out = run["folder"] / "deep" / "sim.csv"
+    done = tausid_command("simulate", run["json"]["model"], run["test"], *COLUMNS, "--out", out)
+    assert done.returncode == 0
+    assert str(out) in done.stdout
+    table = np.genfromtxt(out, delimiter=",", names=True)
+    assert table.dtype.names == ("t", "u", "y", "y_simulated")
+    record = tausid.read_csv(run["test"], inputs=["u"], outputs=["y"], ts=0.5)
+    expected = tausid.load_model(run["json"]["model"]).simulate(record).y[:, 0]
+    np.testing.assert_array_equal(table["y_simulated"], expected)
+    finer = tausid_command("simulate", run["json"]["model"], run["test"], *COLUMNS, "--dt", 0.1, "--out", out)
+    assert finer.returncode == 0
+    assert np.genfromtxt(out, delimiter=",", names=True).dtype.names == ("t", "y_simulated")
+
+
+def test_info_says_what_a_model_is(tausid_command, run):
+    content = json.loads(tausid_command("info", run["json"]["model"], "--json").stdout)
+    assert (content["nx"], content["tau"], content["ts"]) == (2, 2.0, 0.5)
+    assert content["config"]["horizon"] == 20
+    text = tausid_command("info", run["json"]["model"]).stdout
+    assert "Ts/tau = 0.25; given, fixed" in text
+
+
+def test_a_run_is_neither_overwritten_nor_lost(tausid_command, run):
+    arguments = ["fit", run["data"], *COLUMNS, *SMALL, "--max-steps", 60, "--out", run["folder"] / "a"]
+    refused = tausid_command(*arguments)
+    assert refused.returncode == 2
+    assert "`--out` must be a folder without a run" in refused.stderr
+    before = (run["folder"] / "a" / "model.safetensors").read_bytes()
+    again = tausid_command(*arguments, "--resume")
+    assert again.returncode == 0, again.stderr
+    assert (run["folder"] / "a" / "model.safetensors").read_bytes() == before
+
+
+def test_without_out_a_new_folder_is_made(tausid_command, run, tmp_path):
+    done = tausid_command("fit", run["data"], *COLUMNS, *SMALL, "--max-steps", 20, "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["model"] == str(Path("runs/train-seed0/model.safetensors"))
+    assert "test" not in json.loads(done.stdout)
+    assert (tmp_path / "runs" / "train-seed0" / "history.csv").is_file()
+
+
+def test_test_columns_can_come_from_the_same_file(tausid_command, tmp_path):
+    a, b = wiener_record(120), wiener_record(120, seed=3)
+    table = np.hstack([a.u, a.y, b.u, b.y])
+    np.savetxt(tmp_path / "d.csv", table, delimiter=",", header="uEst,yEst,uVal,yVal", comments="")
+    done = tausid_command(
+        "fit", tmp_path / "d.csv", "--input", "uEst", "--output", "yEst", "--ts", 0.5, *SMALL, "--max-steps", 20,
+        "--test-input", "uVal", "--test-output", "yVal", "--protocol", "paper", "--out", tmp_path / "r", "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert set(summary["test"]["rmse"]) == {"yVal"}
+    assert summary["protocol"] == "paper"
+
+
+def test_ctrl_c_saves_a_checkpoint_and_says_how_to_resume(run, tmp_path):
+    arguments = ["fit", run["data"], *COLUMNS, *SMALL, "--max-steps", "200000", "--out", str(tmp_path / "r")]
+    process = subprocess.Popen(
+        [*TAUSID, *map(str, arguments)], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "r" / "checkpoint.safetensors").exists():
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "resume with: tausid fit" in stderr
+    assert stderr.rstrip().endswith("--resume")
+    assert "Traceback" not in stderr
+
+
+def test_help_names_the_commands():
+    done = tausid_process("--help")
+    assert done.returncode == 0
+    for command in ("fit", "simulate", "evaluate", "info", "datasets"):
+        assert command in done.stdout
+
+
+def test_datasets_are_listed(tausid_command):
+    listed = tausid_command("datasets", "list").stdout
+    assert all(f"@{name}" in listed for name in ("cascaded_tanks", "emps", "silverbox"))
+
+
+def test_known_datasets_are_fitted_and_their_test_part_scored(tausid_command, benchmark_folder, tmp_path):
+    done = tausid_command(
+        "fit", "@cascaded_tanks", "--tau", 74, "--max-steps", 20, "--set", "batch=8", "--out", tmp_path, "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    evaluated = json.loads(tausid_command("evaluate", summary["model"], "@cascaded_tanks", "--json").stdout)
+    assert evaluated["rmse"] == summary["test"]["rmse"]
+    path = tausid_command("datasets", "get", "cascaded_tanks").stdout.strip()
+    assert Path(path).parent == benchmark_folder / "cascaded_tanks"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fit", "none.csv", *COLUMNS, "--tau", "2"], "file 'none.csv' must exist"),
+        (["fit", "d.csv", "--input", "w", "--output", "y", "--ts", "1", "--tau", "2"], "unknown column 'w'"),
+        (["fit", "d.csv", "--ts", "1", "--tau", "2"], "no --output was given. d.csv has u, y"),
+        (
+            ["fit", "d.csv", "--input", "u", "--output", "y", "--tau", "2"],
+            "either the sampling time `ts` or time stamps",
+        ),
+        (
+            ["fit", "d.csv", "--input", "u", "--output", "y", "--ts", "0", "--tau", "2"],
+            "`ts` must be a positive number",
+        ),
+        (["fit", "d.csv", *COLUMNS, "--tau", "0"], "`tau` must be a positive number of seconds"),
+        (["fit", "d.csv", *COLUMNS, "--tau", "fast"], "`--tau` must be seconds"),
+        (["fit", "d.csv", *COLUMNS, "--tau", "2", "--nx", "0"], "`nx` must be a whole number of at least 1; got 0"),
+        (["fit", "d.csv", *COLUMNS, "--tau", "2", "--recipe", "papr"], "unknown recipe 'papr'"),
+        (["fit", "d.csv", *COLUMNS, "--tau", "2", "--protocol", "paper"], "protocol 'paper' must have a test record"),
+        (["fit", "d.csv", *COLUMNS, "--tau", "2", "--set", "horizon"], "`--set` must be KEY=VALUE; got 'horizon'"),
+        (["fit", "d.csv", *COLUMNS, "--tau", "2", "--set", "horizn=3"], "unknown setting 'horizn'"),
+        (["fit", "d.csv", *COLUMNS, "--tau", "2", "--resume"], "`--resume` must know which run to go on with"),
+        (["fit", "d.csv", *COLUMNS, "--tau", "2", "--resume", "--overwrite"], "must not come together"),
+        (["fit", "d.csv", *COLUMNS, "--tau", "2", "--out", "d.csv/run"], "must be writable; writing failed"),
+        (["fit", "d.csv", *COLUMNS, "--tau", "2", "--test-input", "u"], "must include an output"),
+        (["fit", "@tanks", "--tau", "2"], "unknown dataset 'tanks'"),
+        (["evaluate", "d.csv", "d.csv", *COLUMNS], "truncated, corrupted or something else"),
+        (["evaluate", "none", "d.csv", *COLUMNS], "model file none must exist"),
+        (["info", "none"], "model file none must exist"),
+    ],
+)
+def test_bad_input_ends_with_code_2_and_one_message(tausid_command, arguments, message, tmp_path):
+    write_csv(tmp_path / "d.csv", 200)
+    done = tausid_command(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
