@@ -77,10 +77,10 @@ def test_silverbox_is_split_as_published():
     data = datasets.load("silverbox")
     whole = np.loadtxt(datasets.fetch("silverbox")[0], delimiter=",", skiprows=1, usecols=(0, 1))
     assert (data.name, data.score_skip, data.train.input_units) == ("silverbox", 50, ("V",))
-    assert [record.name for record in data.test] == ["multisine", "arrow_full", "arrow_no_extrapolation"]
+    assert [record.name for record in data.tests] == ["multisine", "arrow_full", "arrow_no_extrapolation"]
     multisine, arrow = whole[40650:127400], whole[100:40575]
     expected = [multisine[:65062], multisine[65062:], arrow, arrow[:32000]]
-    for record, part in zip((data.train, *data.test), expected, strict=True):
+    for record, part in zip((data.train, *data.tests), expected, strict=True):
         np.testing.assert_array_equal(np.hstack([record.u, record.y]), part)
         # The stamps count from the start of the whole record, about 200 s: eps * 200 / ts is below 1e-10.
         assert record.ts == pytest.approx(1 / 610.35, rel=1e-10)

@@ -191,9 +191,10 @@ class Dataset:
     """Records with their roles: what to train on, what to validate on, what to score at the end.
 
     Args:
-        train: one record, or several.
-        test: one record, or several; never seen by the `clean` protocol before the final score.
-        validation: held-out records, if the data come with their own.
+        train: the training record.
+        test: the test record; never seen by the `clean` protocol before the final score.
+        validation: a held-out record, if the data come with their own.
+        more_tests: further test records, with other excitations.
         name: what to call the dataset.
         score_skip: leading samples that the dataset's official score leaves out; 0 if it has none.
 
@@ -201,15 +202,21 @@ class Dataset:
         DataError: the records do not have the same channels.
     """
 
-    train: Records
-    test: Records | None = None
-    validation: Records | None = None
+    train: Record
+    test: Record
+    validation: Record | None = None
+    more_tests: tuple[Record, ...] = ()
     name: str = "dataset"
     score_skip: int = 0
 
     def __post_init__(self) -> None:
-        roles = (self.train, self.test, self.validation)
-        check_same_channels([record for role in roles if role is not None for record in as_records(role)])
+        held_out = () if self.validation is None else (self.validation,)
+        check_same_channels((self.train, *held_out, *self.tests))
+
+    @property
+    def tests(self) -> tuple[Record, ...]:
+        """All test records, the main one first."""
+        return (self.test, *self.more_tests)
 
 
 def as_records(records: Records) -> tuple[Record, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +22,7 @@ from tausid.cli.options import (
     Ts,
     parse_settings,
     parse_tau,
-    read_dataset,
+    read_fit_data,
     read_part,
 )
 
@@ -87,20 +88,19 @@ def fit(
     from tausid.cli.printing import describe_tau, print_json, print_pairs, print_scores
     from tausid.cli.runs import prepare_run, write_run
 
-    dataset = read_dataset(data, input, output, ts, time, test=test, test_inputs=test_input, test_outputs=test_output)
-    folder = prepare_run(out, dataset.name, seed, resume=resume, overwrite=overwrite)
+    records = read_fit_data(data, input, output, ts, time, test=test, test_inputs=test_input, test_outputs=test_output)
+    folder = prepare_run(out, records.name, seed, resume=resume, overwrite=overwrite)
     settings = parse_settings(set)
     if max_steps is not None:
         settings["max_steps"] = max_steps
     result = tausid.fit(
-        dataset.train,
+        records.train,
         tau=tausid.Tau(parse_tau(tau), trainable=train_tau),
         seed=seed,
         nx=nx,
         recipe=recipe,
         protocol=protocol,
-        validation=dataset.validation,
-        test=dataset.test,
+        test=records.tests or None,
         out=folder,
         resume=True,  # prepare_run has made sure that this is what the user wants
         **settings,
@@ -108,8 +108,8 @@ def fit(
     if result.status == "interrupted":
         print(f"{result.message}\nresume with: {_resume_command(folder)}", file=sys.stderr)
         raise typer.Exit(130)
-    train = _scores(result.model, dataset.train, skip)
-    tests = _scores(result.model, dataset.test, skip) if dataset.test is not None else {}
+    train = _scores(result.model, (records.train,), skip)
+    tests = _scores(result.model, records.tests, skip)
     paths, summary = write_run(folder, result, train, tests)
     if json:
         print_json(summary)
@@ -196,6 +196,17 @@ def info(model: ModelFile, json: Json = False) -> None:
         print_pairs(flat)
 
 
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("demo"),
+    max_steps: Annotated[int, typer.Option(help="Most optimiser steps.")] = 1500,
+) -> None:
+    """Identify the cascaded tanks, from data to a model, scores and a picture."""
+    from tausid.cli.demo import run_demo
+
+    run_demo(out, max_steps)
+
+
 @datasets_app.command("list")
 def list_datasets() -> None:
     """List the datasets that can be used as @NAME."""
@@ -214,11 +225,10 @@ def get_dataset(name: Annotated[str, typer.Argument(help="Name of the dataset.")
         print(path)
 
 
-def _scores(model: Model, records: Record | Any, skip: int | None) -> dict[str, Score]:
+def _scores(model: Model, records: Sequence[Record], skip: int | None) -> dict[str, Score]:
     from tausid.evaluation import evaluate as evaluate_record
-    from tausid.records import as_records
 
-    return {record.name: evaluate_record(model, record, skip=skip) for record in as_records(records)}
+    return {record.name: evaluate_record(model, record, skip=skip) for record in records}
 
 
 def _labelled(role: str, scores: dict[str, Score]) -> list[tuple[str, Score]]:

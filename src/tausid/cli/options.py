@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -80,16 +81,30 @@ def read_part(
         ConfigError: an unknown part.
         DataError: the data cannot be had, or break a rule.
     """
-    from tausid.records import as_records
-
     if not data.startswith("@"):
         return (read_record(data, inputs, outputs, ts, time),)
     if part not in ("train", "test"):
         raise ConfigError(f"`--part` must be train or test; got {part!r}. Choose one of these.")
-    return as_records(getattr(_load(data), part))
+    dataset = _load(data)
+    return dataset.tests if part == "test" else (dataset.train,)
 
 
-def read_dataset(
+@dataclass(frozen=True)
+class FitData:
+    """What a fit is given.
+
+    Args:
+        train: the training record.
+        tests: records to score at the end; may be empty.
+        name: what to call the data.
+    """
+
+    train: Record
+    tests: tuple[Record, ...]
+    name: str
+
+
+def read_fit_data(
     data: str,
     inputs: Sequence[str] | None,
     outputs: Sequence[str] | None,
@@ -99,7 +114,7 @@ def read_dataset(
     test: str | None,
     test_inputs: Sequence[str] | None,
     test_outputs: Sequence[str] | None,
-) -> Dataset:
+) -> FitData:
     """Training data and, where there is any, test data.
 
     Args:
@@ -113,25 +128,24 @@ def read_dataset(
         test_outputs: output columns of the test record; by default the training record's.
 
     Returns:
-        The dataset.
+        The records.
 
     Raises:
         DataError: the data cannot be had, or break a rule.
     """
-    from tausid.records import Dataset
-
     if data.startswith("@"):
-        return _load(data)
+        dataset = _load(data)
+        return FitData(dataset.train, dataset.tests, dataset.name)
     train = read_record(data, inputs, outputs, ts, time)
     name = Path(data).stem
     if test is None and not test_inputs and not test_outputs:
-        return Dataset(train, name=name)
+        return FitData(train, (), name)
     if test is None and not test_outputs:
         raise DataError(
             "test columns of the same file must include an output; got only --test-input. Add --test-output."
         )
     record = read_record(test or data, test_inputs or inputs, test_outputs or outputs, ts, time)
-    return Dataset(train, record, name=name)
+    return FitData(train, (record,), name)
 
 
 def parse_tau(text: str) -> float | list[float]:

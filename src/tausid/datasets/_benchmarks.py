@@ -236,12 +236,17 @@ def _read_silverbox(paths: tuple[Path, ...]) -> Dataset:
     start, stop = SILVERBOX_MULTISINE
     split = start + int(SILVERBOX_TRAIN_SHARE * (stop - start))
     first, last = SILVERBOX_ARROW
-    test = (
-        record.part(split, stop, name="multisine"),
+    arrows = (
         record.part(first, last, name="arrow_full"),
         record.part(first, first + SILVERBOX_NO_EXTRAPOLATION, name="arrow_no_extrapolation"),
     )
-    return Dataset(train=record.part(start, split, name="train"), test=test, name="silverbox", score_skip=50)
+    return Dataset(
+        train=record.part(start, split, name="train"),
+        test=record.part(split, stop, name="multisine"),
+        more_tests=arrows,
+        name="silverbox",
+        score_skip=50,
+    )
 
 
 _BENCHMARKS = {
