@@ -48,12 +48,12 @@ def plot_simulation(record: Record, simulation: Simulation) -> Figure:
             label="simulated",
         )
         top.set_ylabel(label)
-        top.legend(loc="upper right", frameon=False, ncols=2)
+        top.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, ncols=2, borderaxespad=0.2)
         modelled = np.interp(record.t, simulation.t, simulation.y[:, channel])
         bottom.plot(record.t, record.y[:, channel] - modelled, color=RESIDUAL, linewidth=0.9)
         bottom.axhline(0.0, color=MEASURED, linewidth=0.6)
         bottom.set_ylabel("residual")
-    panels[0].set_title(f"{record.name}: measured and simulated (free run)")
+    panels[0].set_title(f"{record.name}: free-run simulation", loc="left")
     panels[-1].set_xlabel("time (s)")
     return figure
 
