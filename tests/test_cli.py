@@ -21,6 +21,7 @@ from tausid.cli import main
 
 TAUSID = [sys.executable, "-c", "from tausid.cli import main; main()"]
 COLUMNS = ["--input", "u", "--output", "y", "--ts", "0.5"]
+UNITS = ["--unit", "u=V", "--unit", "y=mm"]
 SMALL = ["--tau", "2", "--nx", "2", "--set", "hidden=[8]", "--set", "horizon=20", "--set", "batch=16",
          "--set", "validate_every=20"]  # fmt: skip
 
@@ -67,7 +68,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> dict:
     data = write_csv(folder / "train.csv")
     test = write_csv(folder / "test.csv", seed=4)
     done = tausid_process(
-        "fit", data, *COLUMNS, *SMALL, "--max-steps", 60, "--test", test, "--out", folder / "a", "--json"
+        "fit", data, *COLUMNS, *UNITS, *SMALL, "--max-steps", 60, "--test", test, "--out", folder / "a", "--json"
     )
     assert done.returncode == 0, done.stderr
     return {"folder": folder, "data": data, "test": test, "json": json.loads(done.stdout), "stderr": done.stderr}
@@ -100,7 +101,7 @@ def test_evaluate_gives_the_score_that_fit_reported(tausid_command, run):
     skipped = tausid_command("evaluate", run["json"]["model"], run["test"], *COLUMNS, "--skip", 50, "--json")
     assert json.loads(skipped.stdout)["n_skipped"] == 50
     table = tausid_command("evaluate", run["json"]["model"], run["test"], *COLUMNS).stdout
-    assert f"{scores['rmse']['y']:.4g}" in table
+    assert f"{scores['rmse']['y']:.4g} mm" in table
     assert "skipped" in table
 
 
@@ -128,7 +129,7 @@ def test_info_says_what_a_model_is(tausid_command, run):
 
 
 def test_a_run_is_neither_overwritten_nor_lost(tausid_command, run):
-    arguments = ["fit", run["data"], *COLUMNS, *SMALL, "--max-steps", 60, "--out", run["folder"] / "a"]
+    arguments = ["fit", run["data"], *COLUMNS, *UNITS, *SMALL, "--max-steps", 60, "--out", run["folder"] / "a"]
     refused = tausid_command(*arguments)
     assert refused.returncode == 2
     assert "`--out` must be a folder without a run" in refused.stderr
@@ -219,6 +220,7 @@ def test_known_datasets_are_fitted_and_their_test_part_scored(tausid_command, be
         (["fit", "d.csv", *COLUMNS, "--tau", "2", "--nx", "0"], "`nx` must be a whole number of at least 1; got 0"),
         (["fit", "d.csv", *COLUMNS, "--tau", "2", "--recipe", "papr"], "unknown recipe 'papr'"),
         (["fit", "d.csv", *COLUMNS, "--tau", "2", "--protocol", "paper"], "protocol 'paper' must have a test record"),
+        (["fit", "d.csv", *COLUMNS, "--tau", "2", "--unit", "u=V"], "unit for every channel; 'y' has none"),
         (["fit", "d.csv", *COLUMNS, "--tau", "2", "--set", "horizon"], "`--set` must be KEY=VALUE; got 'horizon'"),
         (["fit", "d.csv", *COLUMNS, "--tau", "2", "--set", "horizn=3"], "unknown setting 'horizn'"),
         (["fit", "d.csv", *COLUMNS, "--tau", "2", "--resume"], "`--resume` must know which run to go on with"),

@@ -16,7 +16,7 @@ from tausid.errors import DataError
 UNIFORM_TOLERANCE = 1e-3
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Record:
     """One measured experiment: `u (N, nu)`, `y (N, ny)`, `t (N,)`, time along the first axis.
 
@@ -146,6 +146,10 @@ class Record:
 
     def __len__(self) -> int:
         return len(self.t)
+
+    def __repr__(self) -> str:
+        channels = f"{', '.join(self.input_names)} -> {', '.join(self.output_names)}"
+        return f"Record({self.name!r}: {len(self)} samples, Ts = {self.ts:g} s, {channels})"
 
     @property
     def nu(self) -> int:

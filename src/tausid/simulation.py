@@ -48,7 +48,7 @@ class Simulation:
     output_names: tuple[str, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """An identified model: a state-space model with the scaling, clock and integration it was trained with.
 
@@ -75,6 +75,10 @@ class Model:
     input_units: tuple[str, ...]
     output_units: tuple[str, ...]
     provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        channels = f"{', '.join(self.input_names)} -> {', '.join(self.output_names)}"
+        return f"Model({channels}, {self.state_space.nx} states, tau = {self.tau} s, Ts/tau = {self.ts_over_tau:.4g})"
 
     @property
     def tau(self) -> float | tuple[float, ...]:

@@ -20,6 +20,7 @@ from tausid.cli.options import (
     Skip,
     Time,
     Ts,
+    Units,
     parse_settings,
     parse_tau,
     read_fit_data,
@@ -67,6 +68,7 @@ def fit(
     output: Outputs = None,
     ts: Ts = None,
     time: Time = None,
+    unit: Units = None,
     train_tau: Annotated[bool, typer.Option("--train-tau", help="Train tau, from --tau on.")] = False,
     nx: Annotated[int | None, typer.Option(help="Number of states; 4 by default.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the initial weights and of the windows.")] = 0,
@@ -88,7 +90,9 @@ def fit(
     from tausid.cli.printing import describe_tau, print_json, print_pairs, print_scores
     from tausid.cli.runs import prepare_run, write_run
 
-    records = read_fit_data(data, input, output, ts, time, test=test, test_inputs=test_input, test_outputs=test_output)
+    records = read_fit_data(
+        data, input, output, ts, time, units=unit, test=test, test_inputs=test_input, test_outputs=test_output
+    )
     folder = prepare_run(out, records.name, seed, resume=resume, overwrite=overwrite)
     settings = parse_settings(set)
     if max_steps is not None:

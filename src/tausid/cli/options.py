@@ -21,6 +21,7 @@ Inputs = Annotated[list[str] | None, typer.Option("--input", help="Input column;
 Outputs = Annotated[list[str] | None, typer.Option("--output", help="Output column; repeat for several.")]
 Ts = Annotated[float | None, typer.Option("--ts", help="Sampling time in seconds.")]
 Time = Annotated[str | None, typer.Option("--time", help="Time column in seconds, instead of --ts.")]
+Units = Annotated[list[str] | None, typer.Option("--unit", help="Unit of a channel, as NAME=UNIT; all or none.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 Skip = Annotated[
     int | None, typer.Option("--skip", min=0, help="Leading samples not to score; max(na, nb) by default.")
@@ -29,7 +30,12 @@ Part = Annotated[str, typer.Option("--part", help="Which part of a known dataset
 
 
 def read_record(
-    data: str, inputs: Sequence[str] | None, outputs: Sequence[str] | None, ts: float | None, time: str | None
+    data: str,
+    inputs: Sequence[str] | None,
+    outputs: Sequence[str] | None,
+    ts: float | None,
+    time: str | None,
+    units: Sequence[str] | None = None,
 ) -> Record:
     """A record from a file and the options that describe it.
 
@@ -39,6 +45,7 @@ def read_record(
         outputs: output columns.
         ts: sampling time in seconds.
         time: time column, instead of `ts`.
+        units: units of the channels, as NAME=UNIT.
 
     Returns:
         The record.
@@ -53,7 +60,8 @@ def read_record(
             f"a fit or a simulation must know its columns; no --output was given. {data} has "
             f"{', '.join(csv_columns(data))}: name inputs with --input and outputs with --output."
         )
-    return read_csv(data, inputs=list(inputs or ()), outputs=list(outputs), ts=ts, time=time)
+    named = dict(_split_pair(pair, "--unit", "pump=V") for pair in units) if units else None
+    return read_csv(data, inputs=list(inputs or ()), outputs=list(outputs), ts=ts, time=time, units=named)
 
 
 def read_part(
@@ -111,6 +119,7 @@ def read_fit_data(
     ts: float | None,
     time: str | None,
     *,
+    units: Sequence[str] | None,
     test: str | None,
     test_inputs: Sequence[str] | None,
     test_outputs: Sequence[str] | None,
@@ -123,6 +132,7 @@ def read_fit_data(
         outputs: output columns.
         ts: sampling time in seconds.
         time: time column, instead of `ts`.
+        units: units of the channels, as NAME=UNIT.
         test: path of the test file; the training file where only test columns are given.
         test_inputs: input columns of the test record; by default the training record's.
         test_outputs: output columns of the test record; by default the training record's.
@@ -136,7 +146,7 @@ def read_fit_data(
     if data.startswith("@"):
         dataset = _load(data)
         return FitData(dataset.train, dataset.tests, dataset.name)
-    train = read_record(data, inputs, outputs, ts, time)
+    train = read_record(data, inputs, outputs, ts, time, units)
     name = Path(data).stem
     if test is None and not test_inputs and not test_outputs:
         return FitData(train, (), name)
@@ -184,14 +194,19 @@ def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
     """
     settings: dict[str, Any] = {}
     for pair in pairs or ():
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise ConfigError(f"`--set` must be KEY=VALUE; got {pair!r}. Write, for instance, --set horizon=64.")
+        key, value = _split_pair(pair, "--set", "horizon=64")
         try:
             settings[key] = json.loads(value)
         except json.JSONDecodeError:
             settings[key] = value
     return settings
+
+
+def _split_pair(pair: str, option: str, example: str) -> tuple[str, str]:
+    key, equals, value = pair.partition("=")
+    if not equals:
+        raise ConfigError(f"`{option}` must be KEY=VALUE; got {pair!r}. Write, for instance, {option} {example}.")
+    return key, value
 
 
 def _load(data: str) -> Dataset:

@@ -82,11 +82,13 @@ def identity(problem: Problem) -> dict[str, Any]:
     Returns:
         Plain JSON values.
     """
-    tau = problem.initial_model.state_space.tau
+    model = problem.initial_model
+    tau = model.state_space.tau
     return {
         **problem.config.as_dict(),
         "tau": list(tau.start) if isinstance(tau.start, tuple) else tau.start,
         "tau_trainable": tau.trainable,
+        "channels": [*model.input_names, *model.output_names, *model.input_units, *model.output_units],
         "data": fingerprint((*problem.split.train, *problem.split.validation)),
     }
 

@@ -30,7 +30,7 @@ class HistoryRow:
     seconds: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FitResult:
     """The outcome of a fit.
 
@@ -59,3 +59,6 @@ class FitResult:
     config: Config
     seed: int
     versions: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"FitResult({self.status} after {self.steps} steps, best at {self.best_step}: {self.model!r})"
