@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.linalg import expm, logm
 
 from tausid.errors import ConfigError, unknown_name
 
-# What the input does between samples. `tausid.holds` has the same names; it needs JAX, and this module must not.
+# What the input does between samples. The names are those of `tausid.holds`, which needs JAX; this must not.
 HOLDS = ("zero", "first")
 # A mode that keeps less than this share of itself over one sample is a pole at zero, as far as data can tell.
 ZERO_POLE = 1e-3
@@ -67,7 +69,10 @@ def to_continuous(
     Returns:
         A, B, C, D in continuous time.
     """
-    A = np.real(logm(Ad)) / ts  # the principal logarithm of such a real matrix is real
+    with warnings.catch_warnings():
+        # Nearly repeated poles cost digits of the logarithm; scipy warns from 1e-13 on, which no data show.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        A = np.real(logm(Ad)) / ts  # the principal logarithm of such a real matrix is real
     phi1, phi2 = _phi(A * ts)
     if hold == "zero":
         return A, np.linalg.solve(phi1, Bd) / ts, Cd, Dd

@@ -11,7 +11,17 @@ from tausid.errors import ConfigError, DataError
 from tausid.linear._convert import check_hold, lacks_counterpart, state_offset, to_continuous
 from tausid.linear._filter import simulate_states
 from tausid.linear._model import LinearModel, check_clock
-from tausid.linear._output_error import OutputErrorFit, gramian, output_normal_basis, refine, solve_linear_part
+from tausid.linear._output_error import (
+    EXACT,
+    QUICK,
+    THOROUGH,
+    Effort,
+    OutputErrorFit,
+    gramian,
+    output_normal_basis,
+    refine,
+    solve_linear_part,
+)
 from tausid.linear._subspace import (
     Signals,
     Subspace,
@@ -30,13 +40,12 @@ MAX_AUTO_ORDER = 8
 PARSIMONY = 0.03
 # Share of each record that "auto" fits on; the rest is held out.
 FIT_SHARE = 0.7
+# Leading samples of each record that "auto" looks at: the order of a longer record shows in these, too.
+AUTO_SAMPLES = 20_000
 # "auto" stops when this many orders in a row have not improved on the best.
 PATIENCE = 3
 # Block rows of the subspace method that are tried for a start.
 HORIZONS = (10, 20, 40)
-# Starts that are refined, the best first: the simulation error has local minima.
-REFINED_STARTS = 2
-MAX_STEPS = 60
 # Grid over which a first-order model without a usable pole looks for a positive one.
 POSITIVE_POLES = 30
 # Held-out errors below this are rounding, in normalized units.
@@ -54,8 +63,8 @@ def estimate_bla(
 ) -> LinearModel:
     """Estimate the best linear approximation: the stable linear model that simulates the records best.
 
-    Least squares of the simulation (output) error in z-scored units, over A, B, C, D and one initial state per
-    record. Poles start from a subspace method and are refined by Levenberg-Marquardt; B, D and the initial
+    Least squares of the simulation (output) error in z-scored units, over A, B, C, D and one initial state
+    per record. Poles start from a subspace method and are refined by Levenberg-Marquardt; B, D and the initial
     states are eliminated in every step, being linear. Missing outputs are skipped.
 
     The states are balanced (equal, diagonal discrete-time Gramians, the most important state first), then
@@ -88,7 +97,7 @@ def estimate_bla(
     scaling = Scaling.from_records(several)
     signals = [Signals(scaling.normalize_u(r.u), scaling.normalize_y(r.y)) for r in several]
     order = _choose_order(signals, feedthrough) if nx == "auto" else int(nx)
-    fit, notes = _fit_order(signals, order, feedthrough)
+    fit, notes = _fit_order(signals, order, feedthrough, THOROUGH)
     return _assemble(fit, signals, several, scaling=scaling, hold=hold, notes=notes)
 
 
@@ -96,10 +105,13 @@ def _check(records: Records, nx: int | str, hold: str, feedthrough: bool) -> tup
     several = as_records(records)
     check_hold(hold)
     if nx != "auto" and (isinstance(nx, bool) or not isinstance(nx, int | np.integer) or nx < 1):
-        raise ConfigError(f'`nx` must be a positive integer or "auto"; got {nx!r}. Give the number of states.')
+        raise ConfigError(
+            f'`nx` must be a positive integer or "auto"; got {nx!r}. Give the number of states.'
+        )
     if hold == "first" and not feedthrough:
         raise ConfigError(
-            'a first-order hold needs `feedthrough=True`: its discrete form has one; got False. Use hold="zero".'
+            "a first-order hold needs `feedthrough=True`, as its discrete form has one; got False. "
+            'Use hold="zero".'
         )
     if several[0].nu < 1:
         raise DataError(
@@ -114,11 +126,12 @@ def _check(records: Records, nx: int | str, hold: str, feedthrough: bool) -> tup
 
 def _choose_order(signals: Sequence[Signals], feedthrough: bool) -> int:
     """The smallest order within `PARSIMONY` of the best free run over held-out samples."""
+    signals = [Signals(s.u[:AUTO_SAMPLES], s.y[:AUTO_SAMPLES]) for s in signals]
     cuts = [max(int(FIT_SHARE * len(s.u)), 2) for s in signals]
     parts = [Signals(s.u[:cut], s.y[:cut]) for s, cut in zip(signals, cuts, strict=True)]
     errors: dict[int, float] = {}
     for order in range(1, min(MAX_AUTO_ORDER, _largest_order(parts)) + 1):
-        fit, _ = _fit_order(parts, order, feedthrough)
+        fit, _ = _fit_order(parts, order, feedthrough, QUICK)
         error = _held_out_error(fit, signals, cuts)
         errors[len(fit.A)] = min(error, errors.get(len(fit.A), np.inf))
         best = min(errors, key=errors.__getitem__)
@@ -162,25 +175,36 @@ def _subspaces(signals: Sequence[Signals], order: int) -> list[Subspace]:
 
 
 def _fit_order(
-    signals: Sequence[Signals], order: int, feedthrough: bool
+    signals: Sequence[Signals], order: int, feedthrough: bool, effort: Effort
 ) -> tuple[OutputErrorFit, tuple[str, ...]]:
     """The best fit of an order, or of fewer states where the order has no continuous-time form."""
     subspaces = _subspaces(signals, order)
     carried = max(1, *(s.rank for s in subspaces))
     if order > carried:
         raise DataError(
-            f"`nx` must not be larger than the data can carry; got {order}, the singular values of the records show "
-            f'{carried}. Lower `nx`, use "auto", or excite the system with more frequencies.'
+            f"`nx` must not be larger than the data can carry; got {order}, the singular values of the records "
+            f'show {carried}. Lower `nx`, use "auto", or excite the system with more frequencies.'
         )
-    fit, notes = _best_refined(_starts(signals, subspaces, order), signals, feedthrough)
-    fit, notes = _off_the_circle(fit, signals, feedthrough, notes)
-    while (smaller := _without_bad_modes(fit)) is not None:
-        (A, C), note = smaller
+    starts = _most_promising(_starts(signals, subspaces, order), signals, feedthrough, effort)
+    found = [_refine_representable(start, signals, feedthrough, effort) for start in starts]
+    return min(found, key=lambda fit_and_notes: max(fit_and_notes[0].error, EXACT))
+
+
+def _refine_representable(
+    start: Start, signals: Sequence[Signals], feedthrough: bool, effort: Effort
+) -> tuple[OutputErrorFit, tuple[str, ...]]:
+    """Refine a start; remove modes and refine again until the fit has a continuous-time form."""
+    A, C, notes = start
+    while True:
+        fit = refine(A, C, signals, feedthrough=feedthrough, effort=effort)
+        fit, notes = _off_the_circle(fit, signals, feedthrough, notes)
+        reduced = _without_bad_modes(fit)
+        if reduced is None:
+            return fit, notes
+        A, C, note = reduced
+        notes = (*notes, note)
         if len(A) == 0:
-            return _best_positive_pole(signals, feedthrough), (*notes, note)
-        fit = refine(A, C, signals, feedthrough=feedthrough, max_steps=MAX_STEPS)
-        fit, notes = _off_the_circle(fit, signals, feedthrough, (*notes, note))
-    return fit, notes
+            return _best_positive_pole(signals, feedthrough), notes
 
 
 def _starts(signals: Sequence[Signals], subspaces: Sequence[Subspace], order: int) -> list[Start]:
@@ -193,41 +217,40 @@ def _starts(signals: Sequence[Signals], subspaces: Sequence[Subspace], order: in
             continue
         A, C = subspace.poles_and_outputs(order)
         outside = [p for p in np.linalg.eigvals(A) if abs(p) >= 1.0]
-        note = f"unstable subspace estimate, discrete pole {_text(outside)}: moved inside the unit circle, refined"
+        note = f"unstable start, discrete pole {_text(outside)}: moved inside the unit circle and refined"
         starts.append((move_inside(A, radius), C, (note,) if outside else ()))
     return starts
 
 
-def _best_refined(
-    starts: Sequence[Start], signals: Sequence[Signals], feedthrough: bool
-) -> tuple[OutputErrorFit, tuple[str, ...]]:
-    """Refine the most promising starts and keep the best result with its notes."""
-    errors = [solve_linear_part(A, C, signals, feedthrough=feedthrough).error for A, C, _ in starts]
-    chosen = [starts[i] for i in np.argsort(errors)[:REFINED_STARTS]]
-    fits = [refine(A, C, signals, feedthrough=feedthrough, max_steps=MAX_STEPS) for A, C, _ in chosen]
-    best = int(np.argmin([fit.error for fit in fits]))
-    return fits[best], chosen[best][2]
+def _most_promising(
+    starts: Sequence[Start], signals: Sequence[Signals], feedthrough: bool, effort: Effort
+) -> list[Start]:
+    """The starts with the least error before any refinement."""
+    errors = [
+        max(solve_linear_part(A, C, signals, feedthrough=feedthrough).error, EXACT) for A, C, _ in starts
+    ]
+    return [starts[i] for i in np.argsort(errors, kind="stable")[: effort.starts]]
 
 
-def _without_bad_modes(fit: OutputErrorFit) -> tuple[tuple[np.ndarray, np.ndarray], str] | None:
-    """A and C without the modes that have no place in a continuous-time model, and why; None if all have one."""
+def _without_bad_modes(fit: OutputErrorFit) -> tuple[np.ndarray, np.ndarray, str] | None:
+    """A and C without the modes that have no continuous-time form, and why; None if all have one."""
     poles = np.linalg.eigvals(fit.A)
     bad = lacks_counterpart(poles)
     if bad.any():
         fate = "replaced by a positive one" if bad.all() else "mode removed, the rest refitted"
         why = f"discrete pole {_text(poles[bad])} has no continuous-time counterpart: {fate}"
-        return keep_modes(fit.A, fit.C, ~bad), why
+        return *keep_modes(fit.A, fit.C, ~bad), why
     T, inverse, hankel = _balance(fit)
     kept = int(np.sum(hankel > HANKEL_TOLERANCE * hankel[0]))
     if kept == len(poles):
         return None
-    why = f"{len(poles) - kept} of {len(poles)} states cannot be reached from the input: removed, the rest refitted"
-    return ((T @ fit.A @ inverse)[:kept, :kept], (fit.C @ inverse)[:, :kept]), why
+    why = f"{len(poles) - kept} of {len(poles)} states not moved by the input: removed, the rest refitted"
+    return (T @ fit.A @ inverse)[:kept, :kept], (fit.C @ inverse)[:, :kept], why
 
 
 def _best_positive_pole(signals: Sequence[Signals], feedthrough: bool) -> OutputErrorFit:
     """The best first-order fit over a log grid of positive poles."""
-    constants = np.geomspace(0.2, max(len(s.u) for s in signals) / 5.0, POSITIVE_POLES)  # in samples
+    constants = np.geomspace(1.0, max(len(s.u) for s in signals) / 5.0, POSITIVE_POLES)  # in samples
     C = np.ones((signals[0].y.shape[1], 1))
     fits = [solve_linear_part(np.exp([[-1.0 / c]]), C, signals, feedthrough=feedthrough) for c in constants]
     return min(fits, key=lambda fit: fit.error)
@@ -242,7 +265,10 @@ def _off_the_circle(
     if not on_circle:
         return fit, notes
     moved = solve_linear_part(move_inside(fit.A, radius), fit.C, signals, feedthrough=feedthrough)
-    return moved, (*notes, f"discrete pole {_text(on_circle)} on the unit circle: moved to modulus {radius:.9f}")
+    return moved, (
+        *notes,
+        f"discrete pole {_text(on_circle)} on the unit circle: moved to modulus {radius:.9f}",
+    )
 
 
 def _largest_radius(signals: Sequence[Signals]) -> float:
@@ -270,7 +296,7 @@ def _assemble(
     hold: str,
     notes: tuple[str, ...],
 ) -> LinearModel:
-    """The model in its stated basis: balanced, mean square one over the records, largest entry of C positive."""
+    """The model in its stated basis: balanced, mean square one, the largest entry of each column of C positive."""
     ts = records[0].ts
     T, inverse, _ = _balance(fit)
     Ad, Bd, Cd = T @ fit.A @ inverse, T @ fit.B, fit.C @ inverse
@@ -282,7 +308,7 @@ def _assemble(
     model = LinearModel(A, B, C, D, Ad, Bd, Cd, fit.D, ts, hold, scaling, x0, rmse, notes)
     states = np.concatenate([model.simulate_states(r, x)[0] for r, x in zip(records, x0, strict=True)])
     size = np.sqrt(np.mean(states**2, axis=0))
-    if not np.all(size > 0):
+    if np.max(np.abs(C) * size) < NO_ERROR:
         raise DataError(
             "records must show dynamics; the outputs follow the inputs at once and no state moves. "
             "Sample faster, or use a static model."

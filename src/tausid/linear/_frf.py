@@ -27,8 +27,8 @@ class FrequencyResponse:
         freq_hz: excited frequencies in hertz, shape (F,).
         response: the best linear approximation G, shape (F, ny).
         noise_std: deviation of `response` due to noise, from the scatter over periods; NaN with one period.
-        total_std: deviation of `response` due to noise and nonlinearity, from the scatter over records; NaN with
-            one record.
+        total_std: deviation of `response` due to noise and nonlinearity, from the scatter over records; NaN
+            with one record.
         distortion_std: stochastic nonlinear distortion of the response in one record,
             `sqrt(records (total_std^2 - noise_std^2))`, zero where noise explains all scatter.
         periods: periods used, over all records.
@@ -49,8 +49,8 @@ def estimate_frf(
 ) -> FrequencyResponse:
     """Estimate the frequency response from records of a periodic input (one random-phase realization each).
 
-    `G = mean over records of mean over periods of Y / U`. The scatter over the periods of a record is noise; the
-    scatter over records, whose inputs share the amplitudes but not the phases, also holds the nonlinearity.
+    `G = mean over records of mean over periods of Y / U`. The scatter over the periods of a record is noise;
+    the scatter over records, whose inputs share the amplitudes but not the phases, also holds the nonlinearity.
 
     Args:
         records: one record or several, of one input; each starts at the beginning of a period.
@@ -77,15 +77,25 @@ def estimate_frf(
     distortion = np.sqrt(np.maximum(len(ratios) * (total - noise), 0.0))
     freq_hz = lines / (period * several[0].ts)
     return FrequencyResponse(
-        freq_hz, means.mean(axis=0), np.sqrt(noise), np.sqrt(total), distortion, sum(map(len, ratios)), len(ratios)
+        freq_hz,
+        means.mean(axis=0),
+        np.sqrt(noise),
+        np.sqrt(total),
+        distortion,
+        sum(map(len, ratios)),
+        len(ratios),
     )
 
 
 def _check(records: tuple[Record, ...], period: int, skip_periods: int) -> None:
     if isinstance(period, bool) or not isinstance(period, int | np.integer) or period < 2:
-        raise ConfigError(f"`period` must be a whole number of samples, at least 2; got {period!r}. Count them.")
+        raise ConfigError(
+            f"`period` must be a whole number of samples, at least 2; got {period!r}. Count them."
+        )
     if isinstance(skip_periods, bool) or not isinstance(skip_periods, int | np.integer) or skip_periods < 0:
-        raise ConfigError(f"`skip_periods` must be a whole number, zero or more; got {skip_periods!r}. Count them.")
+        raise ConfigError(
+            f"`skip_periods` must be a whole number, zero or more; got {skip_periods!r}. Count them."
+        )
     check_same_channels(records)
     if records[0].nu != 1:
         raise DataError(
@@ -101,8 +111,8 @@ def _check(records: tuple[Record, ...], period: int, skip_periods: int) -> None:
             )
         if len(record) < (skip_periods + 1) * period:
             raise DataError(
-                f"record {record.name!r} must hold a whole period of {period} samples after the {skip_periods} "
-                f"skipped; got {len(record)} samples. Measure longer, or skip fewer."
+                f"record {record.name!r} must hold a whole period of {period} samples after {skip_periods} "
+                f"skipped ones; got {len(record)} samples. Measure longer, or skip fewer."
             )
 
 

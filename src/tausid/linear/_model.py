@@ -93,8 +93,8 @@ class LinearModel:
 
         Args:
             record: the inputs, sampled with the model's clock; its outputs serve only to find `x0`.
-            x0: state at the first sample, normalized units; None: the one that fits the record's first outputs
-                best (the outputs are linear in it, so this is a linear least-squares problem, solved exactly).
+            x0: state at the first sample, normalized units; None: the one that fits the record's first
+                outputs best (they are linear in it, so this is linear least squares, solved exactly).
             x0_samples: how many leading samples that fit may use.
 
         Returns:
@@ -124,7 +124,9 @@ class LinearModel:
         """
         self._check(record)
         u = self.scaling.normalize_u(record.u)
-        start = self.initial_state(record, x0_samples=x0_samples) if x0 is None else np.asarray(x0, dtype=float)
+        start = (
+            self.initial_state(record, x0_samples=x0_samples) if x0 is None else np.asarray(x0, dtype=float)
+        )
         if start.shape != (self.order,):
             raise DataError(
                 f"`x0` must have one entry per state; got shape {start.shape} for {self.order} states. "

@@ -28,7 +28,29 @@ from tausid.linear._subspace import Signals
 REGRESSOR_TOLERANCE = 1e-10
 # The local coordinates are laid anew until a search gains less than this share of the error.
 GAIN_TOLERANCE = 1e-4
-MAX_RESTARTS = 8
+# Errors below this, in normalized units, are rounding: there is nothing left to search for.
+EXACT = 1e-12
+# A search ends when a step gains less than this share of the squared error.
+STEP_TOLERANCE = 1e-7
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard to search for the least simulation error.
+
+    Args:
+        starts: how many start values to refine, the best first: the error has local minima.
+        searches: how often the local coordinates may be laid anew.
+        steps: evaluations of the error per search.
+    """
+
+    starts: int
+    searches: int
+    steps: int
+
+
+THOROUGH = Effort(starts=2, searches=8, steps=60)
+QUICK = Effort(starts=1, searches=1, steps=20)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +88,7 @@ class OutputErrorFit:
         C: output matrix.
         D: feedthrough.
         x0: initial state of each record, shape (records, nx).
-        residual: measured minus simulated outputs, missing samples left out, over the square root of their count.
+        residual: measured minus simulated known outputs, over the square root of their count.
         starts: per record, the span of what its initial state can do.
         span: the span of what B and D can do beyond that.
     """
@@ -87,7 +109,11 @@ class OutputErrorFit:
 
 
 def solve_linear_part(
-    A: Float[np.ndarray, "nx nx"], C: Float[np.ndarray, "ny nx"], signals: Sequence[Signals], *, feedthrough: bool
+    A: Float[np.ndarray, "nx nx"],
+    C: Float[np.ndarray, "ny nx"],
+    signals: Sequence[Signals],
+    *,
+    feedthrough: bool,
 ) -> OutputErrorFit:
     """Find B, D and the initial states that simulate best with given A and C (linear least squares).
 
@@ -119,7 +145,7 @@ def refine(
     signals: Sequence[Signals],
     *,
     feedthrough: bool,
-    max_steps: int,
+    effort: Effort = THOROUGH,
 ) -> OutputErrorFit:
     """Search for the stable model of least simulation error near a start.
 
@@ -128,24 +154,25 @@ def refine(
         C: output matrix to start from.
         signals: the records.
         feedthrough: whether D is free.
-        max_steps: Levenberg-Marquardt steps per search.
+        effort: how many searches, and how many steps in each.
 
     Returns:
         The fit at the minimum.
     """
     chart = Chart.at(A, C)
     fit = solve_linear_part(chart.A, chart.C, signals, feedthrough=feedthrough)
-    for _ in range(MAX_RESTARTS):
-        search = _Search(chart, signals, feedthrough)
-        if len(fit.residual) < len(chart.directions):
+    for _ in range(effort.searches):
+        if fit.error < EXACT:
             break
+        search = _Search(chart, signals, feedthrough)
         found = least_squares(
             search.residual,
             np.zeros(len(chart.directions)),
             search.jacobian,
             method="lm",
             x_scale="jac",
-            max_nfev=max_steps,
+            ftol=STEP_TOLERANCE,
+            max_nfev=effort.steps,
         )
         better = search.fit(found.x)
         if not better.error < fit.error:
@@ -177,7 +204,7 @@ class Chart:
 
     @classmethod
     def around(cls, stacked: Float[np.ndarray, "nx_ny nx"]) -> Chart:
-        """Coordinates around an output normal pair; the nearest orthonormal matrix takes rounding errors away."""
+        """Coordinates around an output normal pair; its rounding errors are taken away."""
         left, _, right = np.linalg.svd(stacked, full_matrices=False)
         return cls(left @ right, _directions(left @ right))
 
@@ -206,11 +233,19 @@ class _Search:
 
     def __init__(self, chart: Chart, signals: Sequence[Signals], feedthrough: bool) -> None:
         self._chart, self._signals, self._feedthrough = chart, signals, feedthrough
+        self._last: tuple[bytes, OutputErrorFit] | None = (
+            None  # the Jacobian is asked for where the error just was
+        )
 
     def fit(self, theta: Float[np.ndarray, "K"]) -> OutputErrorFit:
-        stacked = self._chart.pair(theta)
-        nx = stacked.shape[1]
-        return solve_linear_part(stacked[:nx], stacked[nx:], self._signals, feedthrough=self._feedthrough)
+        if self._last is None or self._last[0] != theta.tobytes():
+            stacked = self._chart.pair(theta)
+            A, C = np.split(stacked, [stacked.shape[1]])
+            self._last = (
+                theta.tobytes(),
+                solve_linear_part(A, C, self._signals, feedthrough=self._feedthrough),
+            )
+        return self._last[1]
 
     def residual(self, theta: Float[np.ndarray, "K"]) -> Float[np.ndarray, "rows"]:
         return self.fit(theta).residual
@@ -228,7 +263,9 @@ def _known(signal: Signals) -> Bool[np.ndarray, "ny N"]:
     return ~np.isnan(signal.y.T)
 
 
-def _regressors(A: np.ndarray, C: np.ndarray, signal: Signals, *, feedthrough: bool) -> tuple[np.ndarray, Span]:
+def _regressors(
+    A: np.ndarray, C: np.ndarray, signal: Signals, *, feedthrough: bool
+) -> tuple[np.ndarray, Span]:
     """Responses of the outputs to each entry of B and D, and the span of those to each initial state.
 
     The response of output o to input j entering at state i is state i of the transposed system with input
@@ -286,7 +323,7 @@ def gramian(A: Float[np.ndarray, "n n"], B: Float[np.ndarray, "n m"]) -> Float[n
         The Gramian.
     """
     with warnings.catch_warnings():
-        # Poles within rounding of the unit circle make the equation ill-conditioned; callers floor the eigenvalues.
+        # Poles close to the unit circle make the equation ill-conditioned; callers floor the eigenvalues.
         warnings.simplefilter("ignore", LinAlgWarning)
         solution = solve_discrete_lyapunov(A, B @ B.T)
     return (solution + solution.T) / 2

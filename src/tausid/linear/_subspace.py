@@ -58,8 +58,8 @@ class Subspace:
     def rank(self) -> int:
         """How many states the data can carry.
 
-        As many as singular values stand above rounding errors. None do when the outputs follow from the future
-        inputs alone, as in the steady state of a few sines; then as many as the input has degrees of freedom.
+        As many as singular values stand above rounding errors. None do when the outputs follow from the
+        future inputs alone, as in the steady state of a few sines; then as many as the input has freedoms.
         """
         return int(np.sum(self.values > RANK_TOLERANCE)) or self.excitation
 
@@ -99,7 +99,7 @@ def decompose(signals: Sequence[Signals], horizon: int) -> Subspace:
     data = np.concatenate(blocks, axis=1)
     data = data[:, :: -(-data.shape[1] // MAX_COLUMNS)]
     rows_u, rows_y = horizon * signals[0].u.shape[1], horizon * signals[0].y.shape[1]
-    factor = np.linalg.qr(data.T, mode="r").T  # (rows, rows), lower triangular
+    factor = np.transpose(np.linalg.qr(data.T, mode="r"))  # (rows, rows), lower triangular
     past = slice(rows_u, 2 * rows_u + rows_y)
     vectors, values, _ = np.linalg.svd(factor[-rows_y:, past], full_matrices=False)
     inputs = np.linalg.svd(factor[:rows_u, :rows_u], compute_uv=False)
@@ -119,7 +119,9 @@ def _delayed(values: Float[np.ndarray, "N n"], rows: int) -> Float[np.ndarray, "
     return windows.transpose(2, 1, 0).reshape(rows * values.shape[1], -1)
 
 
-def spread_poles(nx: int, ny: int, samples: int) -> tuple[Float[np.ndarray, "nx nx"], Float[np.ndarray, "ny nx"]]:
+def spread_poles(
+    nx: int, ny: int, samples: int
+) -> tuple[Float[np.ndarray, "nx nx"], Float[np.ndarray, "ny nx"]]:
     """A start that needs no data: time constants evenly spread on a log scale, seen by all outputs.
 
     Args:
