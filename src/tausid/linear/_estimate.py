@@ -45,7 +45,7 @@ AUTO_SAMPLES = 20_000
 # "auto" stops when this many orders in a row have not improved on the best.
 PATIENCE = 3
 # Block rows of the subspace method that are tried for a start.
-HORIZONS = (10, 20, 40)
+HORIZONS = (10, 20)
 # Grid over which a first-order model without a usable pole looks for a positive one.
 POSITIVE_POLES = 30
 # Held-out errors below this are rounding, in normalized units.
@@ -97,7 +97,7 @@ def estimate_bla(
     scaling = Scaling.from_records(several)
     signals = [Signals(scaling.normalize_u(r.u), scaling.normalize_y(r.y)) for r in several]
     order = _choose_order(signals, feedthrough) if nx == "auto" else int(nx)
-    fit, notes = _fit_order(signals, order, feedthrough, THOROUGH)
+    fit, notes = _fit_order(signals, order, feedthrough, THOROUGH, _subspaces(signals, order))
     return _assemble(fit, signals, several, scaling=scaling, hold=hold, notes=notes)
 
 
@@ -130,8 +130,9 @@ def _choose_order(signals: Sequence[Signals], feedthrough: bool) -> int:
     cuts = [max(int(FIT_SHARE * len(s.u)), 2) for s in signals]
     parts = [Signals(s.u[:cut], s.y[:cut]) for s, cut in zip(signals, cuts, strict=True)]
     errors: dict[int, float] = {}
-    for order in range(1, min(MAX_AUTO_ORDER, _largest_order(parts)) + 1):
-        fit, _ = _fit_order(parts, order, feedthrough, QUICK)
+    subspaces = _subspaces(parts, 1)
+    for order in range(1, min(MAX_AUTO_ORDER, _largest_order(parts, subspaces)) + 1):
+        fit, _ = _fit_order(parts, order, feedthrough, QUICK, subspaces)
         error = _held_out_error(fit, signals, cuts)
         errors[len(fit.A)] = min(error, errors.get(len(fit.A), np.inf))
         best = min(errors, key=errors.__getitem__)
@@ -154,10 +155,14 @@ def _simulate(fit: OutputErrorFit, signal: Signals, x0: np.ndarray) -> np.ndarra
     return simulate_states(fit.A, fit.B, signal.u, x0) @ fit.C.T + signal.u @ fit.D.T
 
 
-def _largest_order(signals: Sequence[Signals]) -> int:
+def _largest_order(signals: Sequence[Signals], subspaces: Sequence[Subspace]) -> int:
     """The most states that the data can carry and the shift of the observability matrix can show."""
-    ny = signals[0].y.shape[1]
-    return max(1, min((longest_horizon(signals) - 1) * ny, max(s.rank for s in _subspaces(signals, 1))))
+    return max(1, min((longest_horizon(signals) - 1) * signals[0].y.shape[1], _carried(subspaces)))
+
+
+def _carried(subspaces: Sequence[Subspace]) -> int:
+    """The most states that the data can carry; one always can be tried."""
+    return max(1, *(s.rank for s in subspaces))
 
 
 def _subspaces(signals: Sequence[Signals], order: int) -> list[Subspace]:
@@ -175,11 +180,14 @@ def _subspaces(signals: Sequence[Signals], order: int) -> list[Subspace]:
 
 
 def _fit_order(
-    signals: Sequence[Signals], order: int, feedthrough: bool, effort: Effort
+    signals: Sequence[Signals],
+    order: int,
+    feedthrough: bool,
+    effort: Effort,
+    subspaces: Sequence[Subspace],
 ) -> tuple[OutputErrorFit, tuple[str, ...]]:
     """The best fit of an order, or of fewer states where the order has no continuous-time form."""
-    subspaces = _subspaces(signals, order)
-    carried = max(1, *(s.rank for s in subspaces))
+    carried = _carried(subspaces)
     if order > carried:
         raise DataError(
             f"`nx` must not be larger than the data can carry; got {order}, the singular values of the records "

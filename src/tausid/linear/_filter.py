@@ -26,13 +26,14 @@ def filter_states(
     """
     real = not np.any(np.iscomplex(np.linalg.eigvals(A)))
     triangular, basis = schur(A, output="real" if real else "complex")
-    rotated = np.tensordot(basis.conj().T, drive, axes=1)
+    # einsum, not matmul: as fast on such flat arrays, and BLAS threads would fight over a busy machine.
+    rotated = np.einsum("ji,jkt->ikt", basis.conj(), drive)
     z0 = basis.conj().T @ x0
     z = np.zeros_like(rotated)
     for i in reversed(range(len(A))):
-        total = rotated[i] + np.tensordot(triangular[i, i + 1 :], z[i + 1 :], axes=1)
+        total = rotated[i] + np.einsum("j,jkt->kt", triangular[i, i + 1 :], z[i + 1 :])
         z[i], _ = lfilter([0.0, 1.0], [1.0, -triangular[i, i]], total, zi=z0[i][:, None])
-    return np.ascontiguousarray(np.tensordot(basis, z, axes=1).real)
+    return np.ascontiguousarray(np.einsum("ij,jkt->ikt", basis, z).real)
 
 
 def simulate_states(

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.linalg import LinAlgWarning, expm, expm_frechet, solve_discrete_lyapunov
+from scipy.linalg import LinAlgWarning, solve_discrete_lyapunov
 from scipy.optimize import least_squares
 
 from tausid.linear._filter import filter_states
@@ -186,7 +186,9 @@ def refine(
 
 @dataclass(frozen=True, eq=False)
 class Chart:
-    """Local coordinates of the stable pairs (A, C): `[A; C] = expm(sum_k theta_k S_k) [A0; C0]`, S_k skew.
+    """Local coordinates of the stable pairs (A, C): `[A; C] = R(theta) [A0; C0]` with a rotation R.
+
+    `R = (I - S)^-1 (I + S)`, the Cayley transform of the skew matrix `S = sum_k theta_k S_k`.
 
     Args:
         stacked: output normal `[A0; C0]`, orthonormal columns, shape (nx + ny, nx).
@@ -220,12 +222,19 @@ class Chart:
 
     def pair(self, theta: Float[np.ndarray, "K"]) -> Float[np.ndarray, "nx_ny nx"]:
         """A and C, stacked, at a point."""
-        return expm(np.tensordot(theta, self.directions, axes=1)) @ self.stacked
+        _, rotation = self._rotation(theta)
+        return rotation @ self.stacked
 
     def slopes(self, theta: Float[np.ndarray, "K"]) -> Float[np.ndarray, "K nx_ny nx"]:
-        """Derivatives of A and C, stacked, at a point."""
-        skew = np.tensordot(theta, self.directions, axes=1)
-        return np.stack([expm_frechet(skew, s, compute_expm=False) @ self.stacked for s in self.directions])
+        """Derivatives of A and C, stacked, at a point: `dR = (I - S)^-1 S_k (I + R)`."""
+        inverse, rotation = self._rotation(theta)
+        return inverse @ self.directions @ (self.stacked + rotation @ self.stacked)
+
+    def _rotation(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        skew = np.einsum("k,kij->ij", theta, self.directions)
+        identity = np.eye(len(skew))
+        inverse = np.linalg.inv(identity - skew)
+        return inverse, inverse @ (identity + skew)
 
 
 class _Search:
