@@ -1,0 +1,329 @@
+"""The best linear approximation of a record: order, estimate, conversion, basis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from tausid.errors import ConfigError, DataError
+from tausid.linear._convert import check_hold, lacks_counterpart, state_offset, to_continuous
+from tausid.linear._filter import simulate_states
+from tausid.linear._model import LinearModel, check_clock
+from tausid.linear._output_error import (
+    EXACT,
+    QUICK,
+    THOROUGH,
+    Effort,
+    OutputErrorFit,
+    gramian,
+    output_normal_basis,
+    refine,
+    solve_linear_part,
+)
+from tausid.linear._subspace import (
+    Signals,
+    Subspace,
+    decompose,
+    keep_modes,
+    longest_horizon,
+    move_inside,
+    spread_poles,
+)
+from tausid.records import Record, Records, as_records, check_same_channels
+from tausid.scaling import Scaling
+
+# Orders that `nx="auto"` tries, the smallest first.
+MAX_AUTO_ORDER = 8
+# "auto" takes the smallest order whose held-out error is within this share of the best one.
+PARSIMONY = 0.03
+# Share of each record that "auto" fits on; the rest is held out.
+FIT_SHARE = 0.7
+# Leading samples of each record that "auto" looks at: the order of a longer record shows in these, too.
+AUTO_SAMPLES = 20_000
+# "auto" stops when this many orders in a row have not improved on the best.
+PATIENCE = 3
+# Block rows of the subspace method that are tried for a start.
+HORIZONS = (10, 20)
+# Grid over which a first-order model without a usable pole looks for a positive one.
+POSITIVE_POLES = 30
+# Held-out errors below this are rounding, in normalized units.
+NO_ERROR = 1e-9
+# Hankel singular values below this share of the largest belong to states that the records do not show.
+HANKEL_TOLERANCE = 1e-12
+# Poles come no closer to the unit circle than this over the record's length: there they are integrators.
+CIRCLE_MARGIN = 1e-3
+
+Start: TypeAlias = tuple[np.ndarray, np.ndarray, tuple[str, ...]]  # A, C, notes
+
+
+def estimate_bla(
+    records: Records, *, nx: int | str = "auto", hold: str = "zero", feedthrough: bool = True
+) -> LinearModel:
+    """Estimate the best linear approximation: the stable linear model that simulates the records best.
+
+    Least squares of the simulation (output) error in z-scored units, over A, B, C, D and one initial state
+    per record. Poles start from a subspace method and are refined by Levenberg-Marquardt; B, D and the initial
+    states are eliminated in every step, being linear. Missing outputs are skipped.
+
+    The states are balanced (equal, diagonal discrete-time Gramians, the most important state first), then
+    scaled to a mean square of one over the records; the sign makes the largest entry of each column of C
+    positive. A discrete pole at zero or on the negative real axis has no real continuous-time counterpart:
+    its mode is removed, the rest fitted anew, and `notes` says so.
+
+    Args:
+        records: one record or several; uniformly sampled, one sampling time.
+        nx: order; `"auto"` takes the smallest one that simulates held-out samples nearly as well as the best.
+        hold: what u does between samples, `zero` or `first`.
+        feedthrough: whether D is estimated; else it is zero.
+
+    Returns:
+        The model. Its order can be below `nx` if `notes` says why.
+
+    Raises:
+        ConfigError: `nx` is not a positive integer or "auto", or `hold` is unknown, or D = 0 with `first`.
+        DataError: no or constant input, unequal clocks or channels, a record too short for the order, or an
+            order larger than the data can carry.
+
+    Example:
+        >>> from tausid import Record
+        >>> u = np.sign(np.sin(np.arange(200.0) ** 1.5))
+        >>> y = simulate_states(np.array([[0.9]]), np.array([[0.1]]), u[:, None], np.zeros(1))
+        >>> estimate_bla(Record.from_arrays(u, y, ts=1.0), nx=1).poles.round(4)  # log(0.9)
+        array([-0.1054+0.j])
+    """
+    several = _check(records, nx, hold, feedthrough)
+    scaling = Scaling.from_records(several)
+    signals = [Signals(scaling.normalize_u(r.u), scaling.normalize_y(r.y)) for r in several]
+    order = _choose_order(signals, feedthrough) if nx == "auto" else int(nx)
+    fit, notes = _fit_order(signals, order, feedthrough, THOROUGH, _subspaces(signals, order))
+    return _assemble(fit, signals, several, scaling=scaling, hold=hold, notes=notes)
+
+
+def _check(records: Records, nx: int | str, hold: str, feedthrough: bool) -> tuple[Record, ...]:
+    several = as_records(records)
+    check_hold(hold)
+    if nx != "auto" and (isinstance(nx, bool) or not isinstance(nx, int | np.integer) or nx < 1):
+        raise ConfigError(
+            f'`nx` must be a positive integer or "auto"; got {nx!r}. Give the number of states.'
+        )
+    if hold == "first" and not feedthrough:
+        raise ConfigError(
+            "a first-order hold needs `feedthrough=True`, as its discrete form has one; got False. "
+            'Use hold="zero".'
+        )
+    if several[0].nu < 1:
+        raise DataError(
+            f"record {several[0].name!r} must have at least one input for a linear approximation; got none. "
+            "Name an input."
+        )
+    check_same_channels(several)
+    for record in several:
+        check_clock(record, several[0].ts)
+    return several
+
+
+def _choose_order(signals: Sequence[Signals], feedthrough: bool) -> int:
+    """The smallest order within `PARSIMONY` of the best free run over held-out samples."""
+    signals = [Signals(s.u[:AUTO_SAMPLES], s.y[:AUTO_SAMPLES]) for s in signals]
+    cuts = [max(int(FIT_SHARE * len(s.u)), 2) for s in signals]
+    parts = [Signals(s.u[:cut], s.y[:cut]) for s, cut in zip(signals, cuts, strict=True)]
+    errors: dict[int, float] = {}
+    subspaces = _subspaces(parts, 1)
+    for order in range(1, min(MAX_AUTO_ORDER, _largest_order(parts, subspaces)) + 1):
+        fit, _ = _fit_order(parts, order, feedthrough, QUICK, subspaces)
+        error = _held_out_error(fit, signals, cuts)
+        errors[len(fit.A)] = min(error, errors.get(len(fit.A), np.inf))
+        best = min(errors, key=errors.__getitem__)
+        if order - best >= PATIENCE:
+            break
+    return min(n for n, error in errors.items() if error <= (1.0 + PARSIMONY) * errors[best] + NO_ERROR)
+
+
+def _held_out_error(fit: OutputErrorFit, signals: Sequence[Signals], cuts: Sequence[int]) -> float:
+    """Error over the samples after the cuts, of a free run that starts at each record's first sample."""
+    gaps = []
+    for s, x0, cut in zip(signals, fit.x0, cuts, strict=True):
+        gaps.append((s.y - _simulate(fit, s, x0))[cut:].ravel())
+    together = np.concatenate(gaps)
+    known = together[~np.isnan(together)]
+    return float(np.sqrt(np.mean(known**2))) if len(known) else fit.error
+
+
+def _simulate(fit: OutputErrorFit, signal: Signals, x0: np.ndarray) -> np.ndarray:
+    return simulate_states(fit.A, fit.B, signal.u, x0) @ fit.C.T + signal.u @ fit.D.T
+
+
+def _largest_order(signals: Sequence[Signals], subspaces: Sequence[Subspace]) -> int:
+    """The most states that the data can carry and the shift of the observability matrix can show."""
+    return max(1, min((longest_horizon(signals) - 1) * signals[0].y.shape[1], _carried(subspaces)))
+
+
+def _carried(subspaces: Sequence[Subspace]) -> int:
+    """The most states that the data can carry; one always can be tried."""
+    return max(1, *(s.rank for s in subspaces))
+
+
+def _subspaces(signals: Sequence[Signals], order: int) -> list[Subspace]:
+    """Subspaces over the horizons that the records are long enough for and the order fits into."""
+    ny = signals[0].y.shape[1]
+    least, most = -(-order // ny) + 1, longest_horizon(signals)
+    if most < least:
+        nu, samples, several = signals[0].u.shape[1], sum(len(s.u) for s in signals), len(signals)
+        raise DataError(
+            f"records must be long enough for the order: nx = {order} needs at least "
+            f"{2 * least * (nu + ny + several) - several} samples in all and {2 * least} in each record; "
+            f"got {samples} and {min(len(s.u) for s in signals)}. Measure longer, or lower `nx`."
+        )
+    return [decompose(signals, h) for h in sorted({int(np.clip(h, least, most)) for h in HORIZONS})]
+
+
+def _fit_order(
+    signals: Sequence[Signals],
+    order: int,
+    feedthrough: bool,
+    effort: Effort,
+    subspaces: Sequence[Subspace],
+) -> tuple[OutputErrorFit, tuple[str, ...]]:
+    """The best fit of an order, or of fewer states where the order has no continuous-time form."""
+    carried = _carried(subspaces)
+    if order > carried:
+        raise DataError(
+            f"`nx` must not be larger than the data can carry; got {order}, the singular values of the records "
+            f'show {carried}. Lower `nx`, use "auto", or excite the system with more frequencies.'
+        )
+    starts = _most_promising(_starts(signals, subspaces, order), signals, feedthrough, effort)
+    found = [_refine_representable(start, signals, feedthrough, effort) for start in starts]
+    return min(found, key=lambda fit_and_notes: max(fit_and_notes[0].error, EXACT))
+
+
+def _refine_representable(
+    start: Start, signals: Sequence[Signals], feedthrough: bool, effort: Effort
+) -> tuple[OutputErrorFit, tuple[str, ...]]:
+    """Refine a start; remove modes and refine again until the fit has a continuous-time form."""
+    A, C, notes = start
+    while True:
+        fit = refine(A, C, signals, feedthrough=feedthrough, effort=effort)
+        fit, notes = _off_the_circle(fit, signals, feedthrough, notes)
+        reduced = _without_bad_modes(fit)
+        if reduced is None:
+            return fit, notes
+        A, C, note = reduced
+        notes = (*notes, note)
+        if len(A) == 0:
+            return _best_positive_pole(signals, feedthrough), notes
+
+
+def _starts(signals: Sequence[Signals], subspaces: Sequence[Subspace], order: int) -> list[Start]:
+    """Stable start values, with a note where a subspace estimate was unstable."""
+    radius = _largest_radius(signals)
+    A, C = spread_poles(order, signals[0].y.shape[1], max(len(s.u) for s in signals))
+    starts: list[Start] = [(A, C, ())]
+    for subspace in subspaces:
+        if len(subspace.values) < order or subspace.values[order - 1] == 0:
+            continue
+        A, C = subspace.poles_and_outputs(order)
+        outside = [p for p in np.linalg.eigvals(A) if abs(p) >= 1.0]
+        note = f"unstable start, discrete pole {_text(outside)}: moved inside the unit circle and refined"
+        starts.append((move_inside(A, radius), C, (note,) if outside else ()))
+    return starts
+
+
+def _most_promising(
+    starts: Sequence[Start], signals: Sequence[Signals], feedthrough: bool, effort: Effort
+) -> list[Start]:
+    """The starts with the least error before any refinement."""
+    errors = [
+        max(solve_linear_part(A, C, signals, feedthrough=feedthrough).error, EXACT) for A, C, _ in starts
+    ]
+    return [starts[i] for i in np.argsort(errors, kind="stable")[: effort.starts]]
+
+
+def _without_bad_modes(fit: OutputErrorFit) -> tuple[np.ndarray, np.ndarray, str] | None:
+    """A and C without the modes that have no continuous-time form, and why; None if all have one."""
+    poles = np.linalg.eigvals(fit.A)
+    bad = lacks_counterpart(poles)
+    if bad.any():
+        fate = "replaced by a positive one" if bad.all() else "mode removed, the rest refitted"
+        why = f"discrete pole {_text(poles[bad])} has no continuous-time counterpart: {fate}"
+        return *keep_modes(fit.A, fit.C, ~bad), why
+    T, inverse, hankel = _balance(fit)
+    kept = int(np.sum(hankel > HANKEL_TOLERANCE * hankel[0]))
+    if kept == len(poles):
+        return None
+    why = f"{len(poles) - kept} of {len(poles)} states not moved by the input: removed, the rest refitted"
+    return (T @ fit.A @ inverse)[:kept, :kept], (fit.C @ inverse)[:, :kept], why
+
+
+def _best_positive_pole(signals: Sequence[Signals], feedthrough: bool) -> OutputErrorFit:
+    """The best first-order fit over a log grid of positive poles."""
+    constants = np.geomspace(1.0, max(len(s.u) for s in signals) / 5.0, POSITIVE_POLES)  # in samples
+    C = np.ones((signals[0].y.shape[1], 1))
+    fits = [solve_linear_part(np.exp([[-1.0 / c]]), C, signals, feedthrough=feedthrough) for c in constants]
+    return min(fits, key=lambda fit: fit.error)
+
+
+def _off_the_circle(
+    fit: OutputErrorFit, signals: Sequence[Signals], feedthrough: bool, notes: tuple[str, ...]
+) -> tuple[OutputErrorFit, tuple[str, ...]]:
+    """Move poles that the search drove onto the unit circle a little inside, so that Gramians exist."""
+    radius = _largest_radius(signals)
+    on_circle = [p for p in np.linalg.eigvals(fit.A) if abs(p) > radius]
+    if not on_circle:
+        return fit, notes
+    moved = solve_linear_part(move_inside(fit.A, radius), fit.C, signals, feedthrough=feedthrough)
+    return moved, (
+        *notes,
+        f"discrete pole {_text(on_circle)} on the unit circle: moved to modulus {radius:.9f}",
+    )
+
+
+def _largest_radius(signals: Sequence[Signals]) -> float:
+    return 1.0 - CIRCLE_MARGIN / max(len(s.u) for s in signals)
+
+
+def _balance(fit: OutputErrorFit) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Balancing up to the scale of each state: T, its inverse, and the Hankel singular values, descending.
+
+    In output normal coordinates the observability Gramian is the identity and rotations keep it so; the
+    rotation that makes the other Gramian diagonal leaves only the scale of each state open.
+    """
+    T, inverse = output_normal_basis(fit.A, fit.C)
+    values, vectors = np.linalg.eigh(gramian(T @ fit.A @ inverse, T @ fit.B))
+    values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
+    return vectors.T @ T, inverse @ vectors, np.sqrt(values)
+
+
+def _assemble(
+    fit: OutputErrorFit,
+    signals: Sequence[Signals],
+    records: Sequence[Record],
+    *,
+    scaling: Scaling,
+    hold: str,
+    notes: tuple[str, ...],
+) -> LinearModel:
+    """The model in its stated basis: balanced, mean square one, the largest entry of each column of C positive."""
+    ts = records[0].ts
+    T, inverse, _ = _balance(fit)
+    Ad, Bd, Cd = T @ fit.A @ inverse, T @ fit.B, fit.C @ inverse
+    A, B, C, D = to_continuous(Ad, Bd, Cd, fit.D, ts=ts, hold=hold)
+    first = np.stack([s.u[0] for s in signals])
+    x0 = fit.x0 @ T.T + first @ state_offset(A, B, ts=ts, hold=hold).T
+    gaps = [(s.y - _simulate(fit, s, x)) * scaling.y_std for s, x in zip(signals, fit.x0, strict=True)]
+    rmse = np.sqrt(np.nanmean(np.concatenate(gaps) ** 2, axis=0))
+    model = LinearModel(A, B, C, D, Ad, Bd, Cd, fit.D, ts, hold, scaling, x0, rmse, notes)
+    states = np.concatenate([model.simulate_states(r, x)[0] for r, x in zip(records, x0, strict=True)])
+    size = np.sqrt(np.mean(states**2, axis=0))
+    if np.max(np.abs(C) * size) < NO_ERROR:
+        raise DataError(
+            "records must show dynamics; the outputs follow the inputs at once and no state moves. "
+            "Sample faster, or use a static model."
+        )
+    largest = np.abs(C).argmax(axis=0)
+    return model.in_basis(np.diag(np.sign(C[largest, np.arange(len(A))]) / size))
+
+
+def _text(poles: Iterable[complex]) -> str:
+    return ", ".join(f"{p.real:.4g}" if abs(p.imag) < 1e-12 else f"{complex(p):.4g}" for p in poles)
