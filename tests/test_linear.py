@@ -29,9 +29,7 @@ C = np.array([[1.25, 0.0]])
 D = np.array([[0.25]])
 
 data_folder = os.environ.get("TAUSID_DATA")
-needs_data = pytest.mark.skipif(
-    data_folder is None, reason="TAUSID_DATA names no folder with measured records"
-)
+needs_data = pytest.mark.skipif(data_folder is None, reason="TAUSID_DATA names no folder with measured records")
 
 
 def discrete(hold: str = "zoh") -> tuple[np.ndarray, ...]:
@@ -95,9 +93,7 @@ def test_recursion_equals_plain_loop(matrix: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize(("hold", "method"), [("zero", "zoh"), ("first", "foh")])
-@pytest.mark.parametrize(
-    "state_matrix", [A, np.array([[0.0, 1.0], [0.0, -2.0]]), np.array([[-3.0, 1.0], [0.0, -3.0]])]
-)
+@pytest.mark.parametrize("state_matrix", [A, np.array([[0.0, 1.0], [0.0, -2.0]]), np.array([[-3.0, 1.0], [0.0, -3.0]])])
 def test_conversion_inverts_discretization(hold: str, method: str, state_matrix: np.ndarray) -> None:
     system = (state_matrix, B, C, D)
     back = to_continuous(*cont2discrete(system, TS, method=method)[:4], ts=TS, hold=hold)
@@ -117,9 +113,7 @@ def test_unstable_poles_move_inside() -> None:
     unstable = turn @ block_diag([[0.9, 0.9], [-0.9, 0.9]], 0.5) @ np.linalg.inv(turn)
     moved = np.linalg.eigvals(move_inside(unstable, 0.99))
     # 0.9 +- 0.9j mirrored is (0.9 +- 0.9j) / 1.62; 0.5 stays. Rounding of a well-conditioned similarity.
-    np.testing.assert_allclose(
-        np.sort_complex(moved), np.sort_complex([0.5, *(0.9 + np.array([0.9j, -0.9j])) / 1.62])
-    )
+    np.testing.assert_allclose(np.sort_complex(moved), np.sort_complex([0.5, *(0.9 + np.array([0.9j, -0.9j])) / 1.62]))
 
 
 def test_modal_truncation_keeps_exactly_the_poles_marked() -> None:
@@ -187,14 +181,10 @@ def test_first_order_hold_recovers_the_system_that_scipy_simulates() -> None:
     np.testing.assert_allclose(model.dc_gain, [[1.5]], rtol=1e-5)
     normalized = model.scaling.normalize_u(record.u)
     time = np.arange(period) * TS
-    _, y_scipy, x_scipy = lsim(
-        (model.A, model.B, model.C, model.D), normalized, time, model.x0[0], interp=True
-    )
+    _, y_scipy, x_scipy = lsim((model.A, model.B, model.C, model.D), normalized, time, model.x0[0], interp=True)
     x, dx = model.simulate_states(record, model.x0[0])
     np.testing.assert_allclose(x, x_scipy, atol=1e-9)  # both are exact for a first-order hold
-    np.testing.assert_allclose(
-        model.simulate(record, model.x0[0])[:, 0], model.scaling.physical_y(y_scipy), atol=1e-8
-    )
+    np.testing.assert_allclose(model.simulate(record, model.x0[0])[:, 0], model.scaling.physical_y(y_scipy), atol=1e-8)
     np.testing.assert_allclose(dx, x @ model.A.T + normalized @ model.B.T)
 
 
@@ -203,9 +193,7 @@ def test_discrete_and_continuous_form_are_one_system() -> None:
         model = estimate_bla(noisy_record(seed=0), nx=2, hold=hold)
         expected = cont2discrete((model.A, model.B, model.C, model.D), model.ts, method=method)[:4]
         for name, matrix in zip(("Ad", "Bd", "Cd", "Dd"), expected, strict=True):
-            np.testing.assert_allclose(
-                getattr(model, name), matrix, atol=1e-10
-            )  # exp and log, well-conditioned
+            np.testing.assert_allclose(getattr(model, name), matrix, atol=1e-10)  # exp and log, well-conditioned
 
 
 def test_several_inputs_outputs_records_and_missing_samples() -> None:
@@ -394,9 +382,7 @@ def test_the_initial_state_is_found_exactly_from_the_first_samples() -> None:
 def test_simulation_refuses_what_does_not_fit_the_model() -> None:
     record = noisy_record(seed=0)
     model = estimate_bla(record, nx=2)
-    with pytest.raises(
-        DataError, match=r"must have the model's channels, 1 inputs and 1 outputs; got 2 and 1"
-    ):
+    with pytest.raises(DataError, match=r"must have the model's channels, 1 inputs and 1 outputs; got 2 and 1"):
         model.simulate(Record.from_arrays(np.ones((9, 2)), np.ones(9), ts=TS))
     with pytest.raises(DataError, match=r"one sampling time; expected 0\.1 s, 'record' has 0\.2 s"):
         model.simulate(Record.from_arrays(np.ones(9), np.ones(9), ts=0.2))
@@ -404,9 +390,7 @@ def test_simulation_refuses_what_does_not_fit_the_model() -> None:
         model.simulate(record, np.zeros(3))
     y = np.full(9, np.nan)
     y[-1] = 1.0
-    with pytest.raises(
-        DataError, match=r"first 9 samples of 'record' must hold at least 2 known outputs .* got 1"
-    ):
+    with pytest.raises(DataError, match=r"first 9 samples of 'record' must hold at least 2 known outputs .* got 1"):
         model.simulate(Record.from_arrays(np.ones(9), y, ts=TS))
 
 
@@ -428,9 +412,7 @@ def test_unknown_hold_and_first_order_hold_without_feedthrough_are_refused() -> 
 
 def test_a_record_too_short_for_the_order_is_refused() -> None:
     record = noisy_record(seed=0).part(0, 28)
-    with pytest.raises(
-        DataError, match=r"nx = 4 needs at least 29 samples in all and 10 in each record; got 28"
-    ):
+    with pytest.raises(DataError, match=r"nx = 4 needs at least 29 samples in all and 10 in each record; got 28"):
         estimate_bla(record, nx=4)
     assert estimate_bla(noisy_record(seed=0).part(0, 29), nx=4).order <= 4
     with pytest.raises(DataError, match=r"nx = 1 needs at least"):
@@ -455,9 +437,7 @@ def steady_state_with_transient() -> Record:
 
 def test_no_excitation_is_refused() -> None:
     with pytest.raises(DataError, match=r"input 'u' must vary over the training data; it is constant at 2"):
-        estimate_bla(
-            Record.from_arrays(np.full(100, 2.0), np.random.default_rng(0).standard_normal(100), ts=TS)
-        )
+        estimate_bla(Record.from_arrays(np.full(100, 2.0), np.random.default_rng(0).standard_normal(100), ts=TS))
     with pytest.raises(DataError, match=r"must have at least one input for a linear approximation; got none"):
         estimate_bla(Record.from_arrays(np.zeros((100, 0)), np.arange(100.0), ts=TS))
 
@@ -511,9 +491,7 @@ def test_response_of_a_linear_system_without_noise_is_exact() -> None:
     records = [realization(seed=s, periods=2, noise=0.0) for s in range(3)]
     frf = estimate_frf(records, period=PERIOD)
     np.testing.assert_allclose(frf.freq_hz, LINES / (PERIOD * TS))
-    np.testing.assert_allclose(
-        frf.response, true_response(frf.freq_hz), atol=1e-9
-    )  # the transient's exp(-24)
+    np.testing.assert_allclose(frf.response, true_response(frf.freq_hz), atol=1e-9)  # the transient's exp(-24)
     for level in (frf.noise_std, frf.total_std, frf.distortion_std):
         assert level.max() < 1e-8
     assert (frf.periods, frf.realizations) == (6, 3)
@@ -527,17 +505,13 @@ def test_noise_level_matches_its_closed_form() -> None:
     expected = noise * np.sqrt(PERIOD / (periods * count)) / (np.sqrt(2.0 / len(LINES)) * PERIOD / 2)
     # 59 lines with 40 complex degrees of freedom each: the pooled variance scatters by 2 %; five times that.
     assert np.sqrt(np.mean(frf.noise_std**2)) == pytest.approx(expected, rel=0.05)
-    assert np.sqrt(np.mean(frf.total_std**2)) == pytest.approx(
-        expected, rel=0.15
-    )  # seven degrees of freedom: 5 %
+    assert np.sqrt(np.mean(frf.total_std**2)) == pytest.approx(expected, rel=0.15)  # seven degrees of freedom: 5 %
     error = np.abs(frf.response - true_response(frf.freq_hz))
     assert np.sqrt(np.mean(error**2)) == pytest.approx(expected, rel=0.4)  # 59 lines: 13 %, three times that
 
 
 def test_distortion_stands_above_noise_only_for_a_nonlinear_system() -> None:
-    curved = estimate_frf(
-        [realization(seed=s, periods=4, noise=0.01, cubic=0.3) for s in range(6)], period=PERIOD
-    )
+    curved = estimate_frf([realization(seed=s, periods=4, noise=0.01, cubic=0.3) for s in range(6)], period=PERIOD)
     straight = estimate_frf([realization(seed=s, periods=4, noise=0.01) for s in range(6)], period=PERIOD)
     per_record = np.sqrt(6.0)  # `noise_std` is that of the mean over six records, the distortion that of one
     assert np.median(curved.distortion_std / (per_record * curved.noise_std)) > 3.0
@@ -567,9 +541,7 @@ def test_frequency_response_refuses_what_it_cannot_use() -> None:
         estimate_frf(record, period=PERIOD, skip_periods=-1)
     with pytest.raises(DataError, match=r"exactly one input; got 2\. Excite one input at a time"):
         estimate_frf(Record.from_arrays(np.ones((9, 2)), np.ones(9), ts=TS), period=3)
-    with pytest.raises(
-        DataError, match=r"must hold a whole period of 200 samples after 2 skipped ones; got 400"
-    ):
+    with pytest.raises(DataError, match=r"must hold a whole period of 200 samples after 2 skipped ones; got 400"):
         estimate_frf(record, period=PERIOD, skip_periods=2)
     y = record.y.copy()
     y[3] = np.nan
@@ -600,9 +572,7 @@ def test_cascaded_tanks_survive_other_orders(nx: int | str) -> None:
 
 @needs_data
 def test_silverbox_with_65000_samples() -> None:
-    table = np.genfromtxt(
-        measured("silverbox", "SNLS80mV.csv"), delimiter=",", skip_header=1, max_rows=105_650
-    )
+    table = np.genfromtxt(measured("silverbox", "SNLS80mV.csv"), delimiter=",", skip_header=1, max_rows=105_650)
     record = Record.from_arrays(table[40_650:, 0], table[40_650:, 1], ts=1 / 610.35)
     model = estimate_bla(record, nx=2)
     # Its linear part resonates at about 68-70 Hz; the cubic spring leaves a linear error of about 6.7 mV.

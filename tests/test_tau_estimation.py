@@ -24,9 +24,7 @@ D = np.zeros((1, 1))
 TS = 0.05
 
 
-def record_of(
-    u: np.ndarray, *, ts: float = TS, noise: float = 0.0, x0: tuple[float, float] = (0.0, 0.0)
-) -> Record:
+def record_of(u: np.ndarray, *, ts: float = TS, noise: float = 0.0, x0: tuple[float, float] = (0.0, 0.0)) -> Record:
     """The known system, zero-order hold, with noise."""
     Ad, Bd, Cd, Dd, _ = cont2discrete((A, B, C, D), ts)
     y = simulate_states(Ad, Bd, u[:, None], np.array(x0)) @ Cd.T + u[:, None] @ Dd.T
@@ -106,9 +104,7 @@ def test_a_band_limit_bounds_tau_from_below(method: str, seed: int) -> None:
 
 @pytest.mark.parametrize("hold", ["zero", "first"])
 def test_simulation_and_spectrum_agree_on_periodic_data(hold: str) -> None:
-    record = steady_record(
-        multisine(500, np.arange(1, 120))
-    )  # up to half the Nyquist frequency: the hold shows
+    record = steady_record(multisine(500, np.arange(1, 120)))  # up to half the Nyquist frequency: the hold shows
     model = estimate_bla(record, nx=2, hold=hold)
     simulated, per_state = tau_of_model(model, record, method="bla", x0=model.x0)
     spectral, spectral_per_state = tau_of_model(model, record, method="spectrum")
@@ -128,9 +124,7 @@ def test_spectrum_equals_the_sum_over_images() -> None:
     m = np.arange(-4000 * period, 4000 * period + 1)
     omega = 2.0 * np.pi * m / (period * model.ts)
     held = np.sinc(m / period) * np.exp(-1j * np.pi * m / period)  # Fourier transform of the hold, over ts
-    X = np.linalg.solve(
-        1j * omega[:, None, None] * np.eye(2) - model.A, np.broadcast_to(model.B, (len(m), 2, 1))
-    )
+    X = np.linalg.solve(1j * omega[:, None, None] * np.eye(2) - model.A, np.broadcast_to(model.B, (len(m), 2, 1)))
     power = (np.abs(X[:, :, 0]) ** 2).sum(axis=1) * np.abs(held * U[m % period]) ** 2
     expected = np.sqrt(power.sum() / (omega**2 * power).sum())
     # The images fall off with omega^-2: 4000 on each side leave about 1 / 4000 of a part that is small itself.
@@ -223,9 +217,7 @@ def test_a_record_cut_in_two_gives_the_same_tau() -> None:
     parts = [record.part(0, 900), record.part(900, 2000)]
     # The same samples, with one more free initial state.
     assert estimate_tau(parts, nx=2).tau == pytest.approx(estimate_tau(record, nx=2).tau, rel=0.01)
-    assert estimate_tau(parts, nx=2, method="spectrum").tau == pytest.approx(
-        estimate_tau(record, nx=2).tau, rel=0.03
-    )
+    assert estimate_tau(parts, nx=2, method="spectrum").tau == pytest.approx(estimate_tau(record, nx=2).tau, rel=0.03)
 
 
 # --- the result ---------------------------------------------------------------------------------------------
@@ -257,9 +249,7 @@ def test_the_spread_leaves_out_stretches_at_rest() -> None:
 
 
 def test_unknown_methods_are_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"unknown method 'spectra'; known: bla, spectrum\. Did you mean 'spectrum'"
-    ):
+    with pytest.raises(ConfigError, match=r"unknown method 'spectra'; known: bla, spectrum\. Did you mean 'spectrum'"):
         estimate_tau(noise_record(), method="spectra")
     model = estimate_bla(noise_record(), nx=2)
     with pytest.raises(ConfigError, match=r"unknown method 'x'; known: bla, spectrum\. Choose one of these"):
@@ -278,17 +268,13 @@ def test_records_that_carry_no_linear_model_are_refused() -> None:
 # --- measured records ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(
-    "TAUSID_DATA" not in os.environ, reason="TAUSID_DATA names no folder with measured records"
-)
+@pytest.mark.skipif("TAUSID_DATA" not in os.environ, reason="TAUSID_DATA names no folder with measured records")
 @pytest.mark.parametrize("method", ["bla", "spectrum"])
 @pytest.mark.parametrize("hold", ["zero", "first"])
 def test_cascaded_tanks(method: str, hold: str) -> None:
     path = Path(os.environ["TAUSID_DATA"]) / "cascaded_tanks" / "dataBenchmark.csv"
     table = np.genfromtxt(path, delimiter=",", skip_header=1)
-    estimate = estimate_tau(
-        Record.from_arrays(table[:, 0], table[:, 2], ts=4.0), method=method, nx=2, hold=hold
-    )
+    estimate = estimate_tau(Record.from_arrays(table[:, 0], table[:, 2], ts=4.0), method=method, nx=2, hold=hold)
     # Measured 0.0538 to 0.0547; the paper has 0.054.
     assert 0.05 < estimate.ts_over_tau < 0.06
     assert estimate.bla is not None

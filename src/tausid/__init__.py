@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from tausid.errors import TausidError as TausidError
     from tausid.evaluation import Score as Score
     from tausid.evaluation import evaluate as evaluate
+    from tausid.linear import LinearModel as LinearModel
+    from tausid.linear import estimate_bla as estimate_bla
+    from tausid.linear import estimate_frf as estimate_frf
     from tausid.readers import read_csv as read_csv
     from tausid.records import Dataset as Dataset
     from tausid.records import Record as Record
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     from tausid.simulation import Simulation as Simulation
     from tausid.simulation import load_model as load_model
     from tausid.tau import Tau as Tau
+    from tausid.tau_estimation import TauEstimate as TauEstimate
+    from tausid.tau_search import estimate_tau as estimate_tau
     from tausid.training import FitResult as FitResult
     from tausid.training import fit as fit
 
@@ -55,6 +60,11 @@ _HOMES = {
     "StorageError": "errors",
     "Tau": "tau",
     "TausidError": "errors",
+    "LinearModel": "linear",
+    "TauEstimate": "tau_estimation",
+    "estimate_bla": "linear",
+    "estimate_frf": "linear",
+    "estimate_tau": "tau_search",
     "evaluate": "evaluation",
     "fit": "training",
     "load_model": "simulation",

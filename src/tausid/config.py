@@ -27,6 +27,7 @@ class Config:
         degree: degree of a `polynomial` network.
         weight_range: initial weights are uniform in [-weight_range, weight_range].
         A_start: initial A: `zero-mean` like all other weights, or `-I` plus those.
+        init: where the weights start: `random`, or `bla`, the linear parts from the best linear approximation.
         initial_state: `encoder` (from past data), or `free` (a parameter per record, eq. 3).
         na: past outputs that the encoder sees.
         nb: past inputs that the encoder sees.
@@ -62,6 +63,7 @@ class Config:
     degree: int = 3
     weight_range: float = 0.01
     A_start: str = "-I"  # free runs of an untrained model then settle instead of drifting
+    init: str = "random"
     initial_state: str = "encoder"
     na: int = 5
     nb: int = 5
@@ -126,6 +128,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "protocol": ("clean", "paper"),
     "network": ("mlp", "polynomial"),
     "A_start": ("zero-mean", "-I"),
+    "init": ("random", "bla"),
     "initial_state": ("encoder", "free"),
     "schedule": ("three-step", "cosine"),
 }

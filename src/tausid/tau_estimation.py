@@ -14,11 +14,26 @@ from tausid.linear import LinearModel, estimate_bla
 from tausid.linear._convert import state_offset
 from tausid.records import Record, Records, as_records
 
-METHODS = ("bla", "spectrum")
+LINEAR_METHODS = ("bla", "spectrum")
 # The spread of an estimate is taken over this many stretches of the records.
 STRETCHES = 4
 # A stretch whose states' derivatives have less than this share of the largest variance is at rest.
 AT_REST = 1e-9
+
+
+@dataclass(frozen=True)
+class TauTrial:
+    """One fit of a search for tau.
+
+    Args:
+        ts_over_tau: the sampling time in units of the tau that was tried.
+        score: normalized free-run error over held-out data; infinite where nothing simulated.
+        status: how the fit ended; `stopped early` where it was hopeless.
+    """
+
+    ts_over_tau: float
+    score: float
+    status: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,9 +46,11 @@ class TauEstimate:
         ts: sampling time of the records in seconds.
         method: name of the estimator.
         description: how the estimate was obtained, in words.
-        spread: lowest and highest `tau` over the four quarters of the records, all with the same linear
-            model: small when the signals are as fast throughout, and no confidence interval.
+        spread: lowest and highest `tau`: over the four quarters of the records with the same linear model (small
+            when the signals are as fast throughout), over the end of a training, or over the good fits of a search.
+            No confidence interval.
         bla: the linear approximation behind the estimate, None for estimators without one.
+        trials: the fits of a search, by rising Ts/tau; empty for other estimators.
     """
 
     tau: float
@@ -43,6 +60,7 @@ class TauEstimate:
     description: str
     spread: tuple[float, float]
     bla: LinearModel | None = None
+    trials: tuple[TauTrial, ...] = ()
 
     @property
     def ts_over_tau(self) -> float:
@@ -50,7 +68,7 @@ class TauEstimate:
         return self.ts / self.tau
 
 
-def estimate_tau(
+def estimate_linear_tau(
     records: Records, *, method: str = "bla", nx: int | str = "auto", hold: str = "zero"
 ) -> TauEstimate:
     """Estimate tau from the states of the best linear approximation, `sqrt(var(x) / var(dx/dt))`.
@@ -79,11 +97,11 @@ def estimate_tau(
         >>> t = np.arange(0.0, 100.0, 0.1)
         >>> rng = np.random.default_rng(0)
         >>> y = np.sin(t - 1.0) + 0.01 * rng.standard_normal(len(t))
-        >>> round(estimate_tau(Record.from_arrays(np.sin(t), y, ts=0.1), nx=1).tau, 1)  # 1 / omega
+        >>> round(estimate_linear_tau(Record.from_arrays(np.sin(t), y, ts=0.1), nx=1).tau, 1)  # 1 / omega
         1.0
     """
-    if method not in METHODS:
-        raise ConfigError(unknown_name("method", method, METHODS))
+    if method not in LINEAR_METHODS:
+        raise ConfigError(unknown_name("method", method, LINEAR_METHODS))
     several = as_records(records)
     model = estimate_bla(several, nx=nx, hold=hold)
     tau, per_state = tau_of_model(model, several, method=method, x0=model.x0)
@@ -110,7 +128,7 @@ def tau_of_model(
     Args:
         model: the linear model.
         records: one record or several.
-        method: `bla` (simulation) or `spectrum` (steady state of the repeated record), as in `estimate_tau`.
+        method: `bla` (simulation) or `spectrum` (steady state of the repeated record), as in `estimate_linear_tau`.
         x0: state at the first sample of each record, shape (records, nx); None: fitted to the first outputs.
             Not used by `spectrum`.
 
@@ -121,8 +139,8 @@ def tau_of_model(
         ConfigError: unknown method.
         DataError: other channels or another clock than the model's.
     """
-    if method not in METHODS:
-        raise ConfigError(unknown_name("method", method, METHODS))
+    if method not in LINEAR_METHODS:
+        raise ConfigError(unknown_name("method", method, LINEAR_METHODS))
     several = as_records(records)
     if method == "spectrum":
         moments = [_moment_of_spectrum(model, record) for record in several]
@@ -146,9 +164,7 @@ def _describe(model: LinearModel, method: str) -> str:
 
 def _spread(model: LinearModel, records: Sequence[Record]) -> tuple[float, float]:
     """Lowest and highest tau over the quarters of the records; those at rest have no tau and are left out."""
-    quarters = [
-        np.array_split(_steps(model, r, x0), STRETCHES) for r, x0 in zip(records, model.x0, strict=True)
-    ]
+    quarters = [np.array_split(_steps(model, r, x0), STRETCHES) for r, x0 in zip(records, model.x0, strict=True)]
     variances = [_variances(model, _moment(np.concatenate(parts))) for parts in zip(*quarters, strict=True)]
     moving = max(var_dx.sum() for _, var_dx in variances) * AT_REST
     taus = [float(np.sqrt(x.sum() / dx.sum())) for x, dx in variances if dx.sum() > moving]

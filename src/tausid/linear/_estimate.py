@@ -105,13 +105,10 @@ def _check(records: Records, nx: int | str, hold: str, feedthrough: bool) -> tup
     several = as_records(records)
     check_hold(hold)
     if nx != "auto" and (isinstance(nx, bool) or not isinstance(nx, int | np.integer) or nx < 1):
-        raise ConfigError(
-            f'`nx` must be a positive integer or "auto"; got {nx!r}. Give the number of states.'
-        )
+        raise ConfigError(f'`nx` must be a positive integer or "auto"; got {nx!r}. Give the number of states.')
     if hold == "first" and not feedthrough:
         raise ConfigError(
-            "a first-order hold needs `feedthrough=True`, as its discrete form has one; got False. "
-            'Use hold="zero".'
+            'a first-order hold needs `feedthrough=True`, as its discrete form has one; got False. Use hold="zero".'
         )
     if several[0].nu < 1:
         raise DataError(
@@ -234,9 +231,7 @@ def _most_promising(
     starts: Sequence[Start], signals: Sequence[Signals], feedthrough: bool, effort: Effort
 ) -> list[Start]:
     """The starts with the least error before any refinement."""
-    errors = [
-        max(solve_linear_part(A, C, signals, feedthrough=feedthrough).error, EXACT) for A, C, _ in starts
-    ]
+    errors = [max(solve_linear_part(A, C, signals, feedthrough=feedthrough).error, EXACT) for A, C, _ in starts]
     return [starts[i] for i in np.argsort(errors, kind="stable")[: effort.starts]]
 
 

@@ -89,13 +89,9 @@ def estimate_frf(
 
 def _check(records: tuple[Record, ...], period: int, skip_periods: int) -> None:
     if isinstance(period, bool) or not isinstance(period, int | np.integer) or period < 2:
-        raise ConfigError(
-            f"`period` must be a whole number of samples, at least 2; got {period!r}. Count them."
-        )
+        raise ConfigError(f"`period` must be a whole number of samples, at least 2; got {period!r}. Count them.")
     if isinstance(skip_periods, bool) or not isinstance(skip_periods, int | np.integer) or skip_periods < 0:
-        raise ConfigError(
-            f"`skip_periods` must be a whole number, zero or more; got {skip_periods!r}. Count them."
-        )
+        raise ConfigError(f"`skip_periods` must be a whole number, zero or more; got {skip_periods!r}. Count them.")
     check_same_channels(records)
     if records[0].nu != 1:
         raise DataError(

@@ -124,9 +124,7 @@ class LinearModel:
         """
         self._check(record)
         u = self.scaling.normalize_u(record.u)
-        start = (
-            self.initial_state(record, x0_samples=x0_samples) if x0 is None else np.asarray(x0, dtype=float)
-        )
+        start = self.initial_state(record, x0_samples=x0_samples) if x0 is None else np.asarray(x0, dtype=float)
         if start.shape != (self.order,):
             raise DataError(
                 f"`x0` must have one entry per state; got shape {start.shape} for {self.order} states. "

@@ -242,9 +242,7 @@ class _Search:
 
     def __init__(self, chart: Chart, signals: Sequence[Signals], feedthrough: bool) -> None:
         self._chart, self._signals, self._feedthrough = chart, signals, feedthrough
-        self._last: tuple[bytes, OutputErrorFit] | None = (
-            None  # the Jacobian is asked for where the error just was
-        )
+        self._last: tuple[bytes, OutputErrorFit] | None = None  # the Jacobian is asked for where the error just was
 
     def fit(self, theta: Float[np.ndarray, "K"]) -> OutputErrorFit:
         if self._last is None or self._last[0] != theta.tobytes():
@@ -272,9 +270,7 @@ def _known(signal: Signals) -> Bool[np.ndarray, "ny N"]:
     return ~np.isnan(signal.y.T)
 
 
-def _regressors(
-    A: np.ndarray, C: np.ndarray, signal: Signals, *, feedthrough: bool
-) -> tuple[np.ndarray, Span]:
+def _regressors(A: np.ndarray, C: np.ndarray, signal: Signals, *, feedthrough: bool) -> tuple[np.ndarray, Span]:
     """Responses of the outputs to each entry of B and D, and the span of those to each initial state.
 
     The response of output o to input j entering at state i is state i of the transposed system with input

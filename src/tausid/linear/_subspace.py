@@ -119,9 +119,7 @@ def _delayed(values: Float[np.ndarray, "N n"], rows: int) -> Float[np.ndarray, "
     return windows.transpose(2, 1, 0).reshape(rows * values.shape[1], -1)
 
 
-def spread_poles(
-    nx: int, ny: int, samples: int
-) -> tuple[Float[np.ndarray, "nx nx"], Float[np.ndarray, "ny nx"]]:
+def spread_poles(nx: int, ny: int, samples: int) -> tuple[Float[np.ndarray, "nx nx"], Float[np.ndarray, "ny nx"]]:
     """A start that needs no data: time constants evenly spread on a log scale, seen by all outputs.
 
     Args:

@@ -26,10 +26,12 @@ from tausid.scaling import Scaling
 from tausid.simulation import Model
 from tausid.storage import check_writable
 from tausid.tau import Tau
+from tausid.tau_estimation import TauEstimate
 from tausid.training.checkpoint import FILE_NAME, fingerprint, load_checkpoint, save_checkpoint
 from tausid.training.loop import Problem, RunState, advance, start_run
 from tausid.training.protocols import Split, split_records
 from tausid.training.result import FitResult
+from tausid.training.starting import Start, find_start, start_from_bla
 from tausid.windows import WindowSource
 
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
@@ -38,7 +40,7 @@ SECONDS_BETWEEN_CHECKPOINTS = 10.0
 def fit(
     records: Records,
     *,
-    tau: float | Sequence[float] | Tau,
+    tau: float | Sequence[float] | str | Tau | TauEstimate = "bla",
     seed: int,
     nx: int | None = None,
     recipe: str = "default",
@@ -57,7 +59,8 @@ def fit(
 
     Args:
         records: training records, one or several.
-        tau: the normalization constant in seconds, one or one per state; a `Tau` to have it trained.
+        tau: the normalization constant: `bla` or `spectrum` (estimated from the best linear approximation), `trained`
+            (from Ts/tau = 0.1 on), seconds (one, or one per state), an estimate, or a `Tau` to train from a start.
         seed: seed of the initial weights and of the windows drawn.
         nx: number of states; by default the recipe's.
         recipe: `default` or `paper`.
@@ -88,7 +91,7 @@ def fit(
     sizes = {} if nx is None else {"nx": nx}
     config = recipe_config(recipe, **{"protocol": protocol, "seed": seed, **sizes, **settings})
     split = split_records(records, config, validation=validation, test=test)
-    problem = make_problem(config, tau if isinstance(tau, Tau) else Tau(tau), split)
+    problem = make_problem(config, find_start(tau, split.train, config), split)
     folder = None if out is None else _prepare_folder(Path(out), resume=resume)
     reporter = make_reporter(progress, problem.initial_model)
     run = _begin(problem, folder)
@@ -97,12 +100,12 @@ def fit(
     return make_result(problem, run)
 
 
-def make_problem(config: Config, tau: Tau, split: Split) -> Problem:
+def make_problem(config: Config, start: Start, split: Split) -> Problem:
     """Scaling, windows and untrained model for these records.
 
     Args:
         config: the settings.
-        tau: the normalization constant.
+        start: tau, and a linear approximation where the weights start from it.
         split: records by role.
 
     Returns:
@@ -115,9 +118,11 @@ def make_problem(config: Config, tau: Tau, split: Split) -> Problem:
     first = split.train[0]
     scaling = Scaling.from_records(split.train)
     state_space = build_state_space(
-        config, tau, nu=first.nu, ny=first.ny, n_records=len(split.train), key=jax.random.key(config.seed)
+        config, start.tau, nu=first.nu, ny=first.ny, n_records=len(split.train), key=jax.random.key(config.seed)
     )
     source = WindowSource.from_records(split.train, scaling, horizon=config.horizon, n_past=state_space.initial.n_past)
+    if config.init == "bla" and start.bla is not None:
+        state_space = start_from_bla(state_space, start.bla, split.train, source)
     model = Model(
         state_space=state_space,
         scaling=scaling,

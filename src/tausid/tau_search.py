@@ -1,0 +1,305 @@
+"""Estimates of tau that need training: a trained tau, and cross-validation over many fits."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tausid.errors import ConfigError, DivergenceError, MissingExtraError, unknown_name
+from tausid.progress import ProgressUpdate
+from tausid.records import Record, Records, as_records
+from tausid.storage import check_writable
+from tausid.tau_estimation import LINEAR_METHODS, TauEstimate, TauTrial, estimate_linear_tau
+from tausid.training import fit
+
+METHODS = (*LINEAR_METHODS, "trained", "cv")
+SEARCHES = ("tpe", "grid")
+JOURNAL = "tau_search.log"
+# Trials whose score is within this factor of the best one span the spread: the floor of the valley.
+VALLEY = 1.1
+# Trials that run to their end before hopeless ones are stopped.
+TRIALS_BEFORE_PRUNING = 5
+# What the sampler is told of a fit that never simulated: far worse than no model at all, whose NRMSE is 1.
+LOST = 1e3
+
+
+def estimate_tau(
+    records: Records, *, method: str = "bla", nx: int | str = "auto", hold: str = "zero", **options: Any
+) -> TauEstimate:
+    """Estimate tau by one of four methods.
+
+    Args:
+        records: training records, one or several.
+        method: `bla` or `spectrum` (from the best linear approximation, in a second), `trained` (a parameter of one
+            fit) or `cv` (cross-validation: many fits, scored by free runs over held-out data).
+        nx: order of the linear approximation, or number of states of the fits; `auto` for either's default.
+        hold: what the inputs do between samples, `zero` or `first`.
+        **options: for `trained`, arguments of `fit`; for `cv`, those of `search_tau`.
+
+    Returns:
+        The estimate.
+
+    Raises:
+        ConfigError: an unknown method, or an option that the method does not take.
+        DataError: the records break a rule.
+    """
+    if method not in METHODS:
+        raise ConfigError(unknown_name("method", method, METHODS))
+    if method in LINEAR_METHODS:
+        if options:
+            raise ConfigError(
+                f"method {method!r} must have no further options; got {', '.join(options)}. Leave them out, "
+                "or use method 'trained' or 'cv'."
+            )
+        return estimate_linear_tau(records, method=method, nx=nx, hold=hold)
+    sizes = {} if nx == "auto" else {"nx": nx}
+    estimator = train_tau if method == "trained" else search_tau
+    return estimator(records, **{"seed": 0, "hold": hold, **sizes, **options})
+
+
+def train_tau(records: Records, *, seed: int, **settings: Any) -> TauEstimate:
+    """Train tau together with all weights, from Ts/tau = 0.1 on, in one fit.
+
+    Args:
+        records: training records, one or several.
+        seed: the fit's seed.
+        **settings: further arguments of `fit`.
+
+    Returns:
+        The trained value; its spread is the range over the last half of the training.
+
+    Raises:
+        ConfigError: a setting breaks its rule.
+        DataError: the records break a rule.
+    """
+    result = fit(records, **{"tau": "trained", "seed": seed, **settings})
+    path = [float(np.mean(row.tau)) for row in result.history]
+    late = path[len(path) // 2 :] or [float(np.mean(result.model.tau))]
+    return TauEstimate(
+        tau=float(np.mean(result.model.tau)),
+        tau_per_state=np.broadcast_to(np.asarray(result.model.tau), (result.config.nx,)).copy(),
+        ts=result.model.ts,
+        method="trained",
+        description=(
+            f"trained with all weights from Ts/tau = 0.1 ({result.status} after {result.steps} steps, best at "
+            f"{result.best_step}); spread: its range over the last half of the training"
+        ),
+        spread=(min(late), max(late)),
+    )
+
+
+def search_tau(
+    records: Records,
+    *,
+    seed: int,
+    out: str | os.PathLike[str],
+    search: str = "tpe",
+    trials: int = 20,
+    bounds: tuple[float, float] = (1e-3, 10.0),
+    workers: int | None = None,
+    report: Callable[[TauTrial], None] | None = None,
+    **settings: Any,
+) -> TauEstimate:
+    """Cross-validate tau: many fits, each scored by its free run over held-out training data.
+
+    Every finished fit is in a journal in `out`; a search that was stopped goes on from there. Test data play no part.
+
+    Args:
+        records: training records, one or several; the end of each is held out (`validation_fraction`).
+        seed: seed of the fits and of the sampler.
+        out: folder of the journal.
+        search: `tpe` (Optuna's sampler; hopeless fits are stopped early by its median rule) or `grid` (log-spaced).
+        trials: how many fits in all.
+        bounds: lowest and highest Ts/tau.
+        workers: processes, each with one thread; by default one per core.
+        report: called with each finished trial; by default a line on standard error.
+        **settings: further arguments of `fit`, such as `max_steps=1000`.
+
+    Returns:
+        The tau of the best trial; its spread covers the trials within ten percent of the best score.
+
+    Raises:
+        ConfigError: an unknown search, or bounds or numbers that break a rule.
+        DivergenceError: no trial gave a model that simulates.
+        MissingExtraError: optuna is not installed.
+    """
+    several = as_records(records)
+    _check_search(search, trials, bounds, settings)
+    study = _open_study(check_writable(out) / JOURNAL, seed=seed, prune=search == "tpe", settings=settings)
+    _requeue_broken_trials(study)
+    if search == "grid":
+        for value in np.geomspace(*bounds, trials).tolist():
+            study.enqueue_trial({"ts_over_tau": value}, skip_if_exists=True)
+    count = min(workers or os.cpu_count() or 1, trials)
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_use_one_thread) as pool:
+        _run_trials(study, pool, count, several, trials, bounds, {**settings, "seed": seed}, report or _print_trial)
+    return _conclude(_finished_trials(study), several[0].ts, search)
+
+
+def _run_trials(
+    study: Any,
+    pool: ProcessPoolExecutor,
+    count: int,
+    records: Sequence[Record],
+    trials: int,
+    bounds: tuple[float, float],
+    settings: dict[str, Any],
+    report: Callable[[TauTrial], None],
+) -> None:
+    """Keep all workers busy until there are enough trials; only this process changes what a trial's outcome is."""
+    running: dict[Future[TauTrial], Any] = {}
+    journal = Path(study.user_attrs["journal"])
+    while True:
+        while len(running) < count and len(_finished_trials(study)) + len(running) < trials:
+            trial = study.ask()
+            ts_over_tau = trial.suggest_float("ts_over_tau", *bounds, log=True)
+            running[pool.submit(_try_tau, journal, trial._trial_id, ts_over_tau, records, settings)] = trial
+        if not running:
+            return
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            trial, outcome = running.pop(future), future.result()
+            trial.set_user_attr("outcome", [outcome.score if math.isfinite(outcome.score) else None, outcome.status])
+            study.tell(trial, outcome.score if math.isfinite(outcome.score) else LOST)
+            report(outcome)
+
+
+def _try_tau(
+    journal: Path, trial_id: int, ts_over_tau: float, records: Sequence[Record], settings: dict[str, Any]
+) -> TauTrial:
+    """One fit with this tau, stopped early where the median rule finds it hopeless; runs in a worker."""
+    import optuna
+
+    trial = optuna.trial.Trial(_open_study(journal), trial_id)
+    scores: list[float] = []
+
+    def watch(update: ProgressUpdate) -> None:
+        scores.append(update.best if math.isfinite(update.best) else LOST)
+        trial.report(scores[-1], update.step)
+        if trial.should_prune():
+            raise optuna.TrialPruned
+
+    try:
+        result = fit(records, **{"tau": records[0].ts / ts_over_tau, **settings, "progress": watch})
+    except optuna.TrialPruned:
+        return TauTrial(ts_over_tau, scores[-1], "stopped early")
+    best = min((row.validation for row in result.history if row.validation == row.validation), default=math.inf)
+    return TauTrial(ts_over_tau, best, result.status)
+
+
+def _finished_trials(study: Any) -> list[TauTrial]:
+    found = [
+        TauTrial(
+            trial.params["ts_over_tau"],
+            math.inf if trial.user_attrs["outcome"][0] is None else trial.user_attrs["outcome"][0],
+            trial.user_attrs["outcome"][1],
+        )
+        for trial in study.get_trials(deepcopy=False)
+        if trial.state.name == "COMPLETE"
+    ]
+    return sorted(found, key=lambda trial: trial.ts_over_tau)
+
+
+def _requeue_broken_trials(study: Any) -> None:
+    """Trials that a stopped search left unfinished are tried again, with the same tau."""
+    import optuna
+
+    for trial in study.get_trials(deepcopy=False):
+        if trial.state == optuna.trial.TrialState.RUNNING:
+            study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+            if trial.params:
+                study.enqueue_trial(trial.params)
+
+
+def _open_study(journal: Path, *, seed: int = 0, prune: bool = True, settings: dict[str, Any] | None = None) -> Any:
+    """The study in a journal; created where there is none, refused where it has other settings."""
+    try:
+        import optuna
+        from optuna.storages.journal import JournalFileBackend
+    except ImportError:
+        raise MissingExtraError(
+            'cross-validation of tau needs optuna, which is missing. Install it with pip install "tausid[search]".'
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    backend = JournalFileBackend(str(journal))
+    pruner = (
+        optuna.pruners.MedianPruner(n_startup_trials=TRIALS_BEFORE_PRUNING) if prune else optuna.pruners.NopPruner()
+    )
+    study = optuna.create_study(
+        study_name="tau",
+        storage=optuna.storages.JournalStorage(backend),
+        sampler=optuna.samplers.TPESampler(seed=seed),
+        pruner=pruner,
+        load_if_exists=True,
+    )
+    if settings is not None:
+        _check_same_search(study, {**settings, "seed": seed}, journal)
+    return study
+
+
+def _check_same_search(study: Any, settings: dict[str, Any], journal: Path) -> None:
+    asked = {name: repr(value) for name, value in sorted(settings.items())}
+    held = study.user_attrs.get("settings")
+    if held is None:
+        study.set_user_attr("settings", asked)
+        study.set_user_attr("journal", str(journal))
+    elif held != asked:
+        raise ConfigError(
+            f"a resumed search must have the settings it began with; {journal} was made with {held}, got {asked}. "
+            "Use the same, or another folder."
+        )
+
+
+def _conclude(trials: Sequence[TauTrial], ts: float, search: str) -> TauEstimate:
+    best = min(trials, key=lambda trial: trial.score)
+    if not math.isfinite(best.score):
+        raise DivergenceError(
+            f"a search for tau must find a model that simulates; none of {len(trials)} trials did. "
+            "Widen the bounds, take more steps, or look at the data."
+        )
+    valley = [ts / trial.ts_over_tau for trial in trials if trial.score <= VALLEY * best.score]
+    tau = ts / best.ts_over_tau
+    return TauEstimate(
+        tau=tau,
+        tau_per_state=np.array([tau]),
+        ts=ts,
+        method="cv",
+        description=(
+            f"best of {len(trials)} fits ({search} search) by the free run over held-out data, normalized RMSE "
+            f"{best.score:.4g}; spread: the fits within ten percent of it"
+        ),
+        spread=(min(valley), max(valley)),
+        trials=tuple(trials),
+    )
+
+
+def _check_search(search: str, trials: int, bounds: tuple[float, float], settings: dict[str, Any]) -> None:
+    if search not in SEARCHES:
+        raise ConfigError(unknown_name("search", search, SEARCHES))
+    if trials < 1:
+        raise ConfigError(f"`trials` must be at least 1; got {trials}. Twenty are a good start.")
+    low, high = bounds
+    if not 0 < low < high < math.inf:
+        raise ConfigError(f"`bounds` must be two rising positive values of Ts/tau; got {bounds}. Try (1e-3, 10).")
+    for name in ("tau", "test", "protocol", "progress"):
+        if name in settings:
+            raise ConfigError(f"a search for tau decides `{name}` itself; got {settings[name]!r}. Leave it out.")
+
+
+def _print_trial(trial: TauTrial) -> None:
+    line = f"Ts/tau {trial.ts_over_tau:.4g}: held-out NRMSE {trial.score:.4g}, {trial.status}"
+    print(line, file=sys.stderr, flush=True)
+
+
+def _use_one_thread() -> None:
+    """One single-threaded process per core is fastest for models this small; read when JAX first computes."""
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false"
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"
