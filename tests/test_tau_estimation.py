@@ -58,7 +58,7 @@ def test_a_sine_gives_one_over_omega(method: str, cycles: int, nx: int | str) ->
     samples = 1000
     omega = 2.0 * np.pi * cycles / (samples * TS)
     estimate = estimate_tau(steady_record(multisine(samples, np.array([cycles]))), method=method, nx=nx)
-    # The hold's steps add images to the sine; at 40 samples per cycle and more they stay far below a per cent.
+    # The hold's steps add images to the sine; at 40 samples per cycle they stay far below a per cent.
     assert estimate.tau == pytest.approx(1.0 / omega, rel=0.01)
     np.testing.assert_allclose(estimate.tau_per_state, 1.0 / omega, rtol=0.02)
 
@@ -90,7 +90,7 @@ def test_a_multisine_through_a_known_system_gives_the_value_of_the_formula(metho
 
 
 def basis_change(model: LinearModel) -> np.ndarray:
-    """T of `x_model = T x` up to a scale, from the observability matrices of the model and the known system."""
+    """T of `x_model = T x` up to a scale, from the observability matrices of both systems."""
     found = np.concatenate([model.C, model.C @ model.A])
     return np.linalg.solve(found, np.concatenate([C, C @ A]))
 
@@ -112,8 +112,8 @@ def test_simulation_and_spectrum_agree_on_periodic_data(hold: str) -> None:
     model = estimate_bla(record, nx=2, hold=hold)
     simulated, per_state = tau_of_model(model, record, method="bla", x0=model.x0)
     spectral, spectral_per_state = tau_of_model(model, record, method="spectrum")
-    # Zero-order hold: the same sums by Parseval. First-order: the last step of the record has no end, 1 in 500;
-    # and data made with another hold leave a fit that is periodic only to its error.
+    # Zero-order hold: the same sums by Parseval. First-order: the last step of the record has no end, 1 in
+    # 500, and data made with another hold leave a fit that is periodic only to its error.
     tolerance = 1e-5 if hold == "zero" else 1e-2
     assert simulated == pytest.approx(spectral, rel=tolerance)
     np.testing.assert_allclose(per_state, spectral_per_state, rtol=tolerance)
@@ -133,7 +133,7 @@ def test_spectrum_equals_the_sum_over_images() -> None:
     )
     power = (np.abs(X[:, :, 0]) ** 2).sum(axis=1) * np.abs(held * U[m % period]) ** 2
     expected = np.sqrt(power.sum() / (omega**2 * power).sum())
-    # The images fall off with omega^-2: 4000 on each side leave about 1 / 4000 of a part that is small itself.
+    # The images fall off with omega^-2: 4000 on each side leave 1 / 4000 of a part that is small itself.
     assert tau_of_model(model, record, method="spectrum")[0] == pytest.approx(expected, rel=1e-4)
 
 
@@ -159,7 +159,7 @@ def test_the_variances_are_integrals_over_time_and_not_sums_over_samples() -> No
 
 
 def test_theorem_1_both_variances_are_one() -> None:
-    """With gamma = sqrt(var(x)) and tau, the scaled state and the scaled derivative have a mean square of one."""
+    """With gamma = sqrt(var(x)) and tau, scaled state and scaled derivative have a mean square of one."""
     omega = 0.8
     record = steady_record(np.sin(omega * np.arange(round(5 * 2 * np.pi / omega / 0.01)) * 0.01), ts=0.01)
     model = estimate_bla(record, nx=2)
@@ -213,8 +213,8 @@ def test_rotated_states_leave_tau_as_it_is_and_other_bases_do_not() -> None:
 
 def test_states_of_mean_square_one_combine_like_conductances() -> None:
     estimate = estimate_tau(noise_record(), nx=2)
-    # 1 / tau^2 is the mean of 1 / tau_i^2 when all states have one mean square; it is one over the samples, and
-    # over all times up to the change within a step.
+    # 1 / tau^2 is the mean of 1 / tau_i^2 when all states have one mean square; it is one over the samples,
+    # and over all times up to the change within a step.
     assert estimate.tau == pytest.approx(np.mean(estimate.tau_per_state**-2.0) ** -0.5, rel=0.02)
 
 
