@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -64,8 +64,8 @@ def estimate_bla(
     """Estimate the best linear approximation: the stable linear model that simulates the records best.
 
     Least squares of the simulation (output) error in z-scored units, over A, B, C, D and one initial state
-    per record. Poles start from a subspace method and are refined by Levenberg-Marquardt; B, D and the initial
-    states are eliminated in every step, being linear. Missing outputs are skipped.
+    per record. Poles start from a subspace method and are refined by Levenberg-Marquardt; B, D and the
+    initial states are eliminated in every step, being linear. Missing outputs are skipped.
 
     The states are balanced (equal, diagonal discrete-time Gramians, the most important state first), then
     scaled to a mean square of one over the records; the sign makes the largest entry of each column of C
@@ -87,9 +87,10 @@ def estimate_bla(
             order larger than the data can carry.
 
     Example:
+        >>> from scipy.signal import lfilter
         >>> from tausid import Record
         >>> u = np.sign(np.sin(np.arange(200.0) ** 1.5))
-        >>> y = simulate_states(np.array([[0.9]]), np.array([[0.1]]), u[:, None], np.zeros(1))
+        >>> y = lfilter([0.0, 0.1], [1.0, -0.9], u)
         >>> estimate_bla(Record.from_arrays(u, y, ts=1.0), nx=1).poles.round(4)  # log(0.9)
         array([-0.1054+0.j])
     """
@@ -167,11 +168,11 @@ def _subspaces(signals: Sequence[Signals], order: int) -> list[Subspace]:
     ny = signals[0].y.shape[1]
     least, most = -(-order // ny) + 1, longest_horizon(signals)
     if most < least:
-        nu, samples, several = signals[0].u.shape[1], sum(len(s.u) for s in signals), len(signals)
+        needed = 2 * least * (signals[0].u.shape[1] + ny + 1) - 1
         raise DataError(
-            f"records must be long enough for the order: nx = {order} needs at least "
-            f"{2 * least * (nu + ny + several) - several} samples in all and {2 * least} in each record; "
-            f"got {samples} and {min(len(s.u) for s in signals)}. Measure longer, or lower `nx`."
+            f"records must be long enough for the order: nx = {order} needs at least {needed} samples in one "
+            f"record, or more in several; got {', '.join(str(len(s.u)) for s in signals)}. "
+            "Measure longer, or lower `nx`."
         )
     return [decompose(signals, h) for h in sorted({int(np.clip(h, least, most)) for h in HORIZONS})]
 
@@ -187,8 +188,8 @@ def _fit_order(
     carried = _carried(subspaces)
     if order > carried:
         raise DataError(
-            f"`nx` must not be larger than the data can carry; got {order}, the singular values of the records "
-            f'show {carried}. Lower `nx`, use "auto", or excite the system with more frequencies.'
+            f"`nx` must not be larger than the data can carry; got {order}, the singular values of the "
+            f'records show {carried}. Lower `nx`, use "auto", or excite the system with more frequencies.'
         )
     starts = _most_promising(_starts(signals, subspaces, order), signals, feedthrough, effort)
     found = [_refine_representable(start, signals, feedthrough, effort) for start in starts]
@@ -221,9 +222,10 @@ def _starts(signals: Sequence[Signals], subspaces: Sequence[Subspace], order: in
         if len(subspace.values) < order or subspace.values[order - 1] == 0:
             continue
         A, C = subspace.poles_and_outputs(order)
-        outside = [p for p in np.linalg.eigvals(A) if abs(p) >= 1.0]
+        poles = np.linalg.eigvals(A)
+        outside = poles[np.abs(poles) >= 1.0]
         note = f"unstable start, discrete pole {_text(outside)}: moved inside the unit circle and refined"
-        starts.append((move_inside(A, radius), C, (note,) if outside else ()))
+        starts.append((move_inside(A, radius), C, (note,) if len(outside) else ()))
     return starts
 
 
@@ -264,8 +266,9 @@ def _off_the_circle(
 ) -> tuple[OutputErrorFit, tuple[str, ...]]:
     """Move poles that the search drove onto the unit circle a little inside, so that Gramians exist."""
     radius = _largest_radius(signals)
-    on_circle = [p for p in np.linalg.eigvals(fit.A) if abs(p) > radius]
-    if not on_circle:
+    poles = np.linalg.eigvals(fit.A)
+    on_circle = poles[np.abs(poles) > radius]
+    if not len(on_circle):
         return fit, notes
     moved = solve_linear_part(move_inside(fit.A, radius), fit.C, signals, feedthrough=feedthrough)
     return moved, (
@@ -299,7 +302,7 @@ def _assemble(
     hold: str,
     notes: tuple[str, ...],
 ) -> LinearModel:
-    """The model in its stated basis: balanced, mean square one, the largest entry of each column of C positive."""
+    """The model in its stated basis: balanced, mean square one, signs fixed by C."""
     ts = records[0].ts
     T, inverse, _ = _balance(fit)
     Ad, Bd, Cd = T @ fit.A @ inverse, T @ fit.B, fit.C @ inverse
@@ -320,5 +323,5 @@ def _assemble(
     return model.in_basis(np.diag(np.sign(C[largest, np.arange(len(A))]) / size))
 
 
-def _text(poles: Iterable[complex]) -> str:
+def _text(poles: np.ndarray) -> str:
     return ", ".join(f"{p.real:.4g}" if abs(p.imag) < 1e-12 else f"{complex(p):.4g}" for p in poles)

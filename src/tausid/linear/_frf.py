@@ -50,7 +50,7 @@ def estimate_frf(
     """Estimate the frequency response from records of a periodic input (one random-phase realization each).
 
     `G = mean over records of mean over periods of Y / U`. The scatter over the periods of a record is noise;
-    the scatter over records, whose inputs share the amplitudes but not the phases, also holds the nonlinearity.
+    the scatter over records, whose inputs share the amplitudes but not the phases, also shows nonlinearity.
 
     Args:
         records: one record or several, of one input; each starts at the beginning of a period.

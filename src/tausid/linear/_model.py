@@ -152,8 +152,8 @@ class LinearModel:
         known = ~np.isnan(first.y)
         if known.sum() < self.order:
             raise DataError(
-                f"the first {len(first)} samples of {record.name!r} must hold at least {self.order} known outputs "
-                f"to estimate `x0`; got {known.sum()}. Give `x0`, or raise `x0_samples`."
+                f"the first {len(first)} samples of {record.name!r} must hold at least {self.order} known "
+                f"outputs to estimate `x0`; got {known.sum()}. Give `x0`, or raise `x0_samples`."
             )
         forced = self.simulate(first, np.zeros(self.order))
         identity = np.eye(self.order)
@@ -215,6 +215,6 @@ def check_clock(record: Record, ts: float) -> None:
         )
     if abs(record.ts - ts) > 1e-3 * ts:
         raise DataError(
-            f"all records must have one sampling time; expected {ts:g} s, {record.name!r} has {record.ts:g} s. "
-            "Resample it, or leave it out."
+            f"all records must have one sampling time; expected {ts:g} s, {record.name!r} has "
+            f"{record.ts:g} s. Resample it, or leave it out."
         )

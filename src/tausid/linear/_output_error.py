@@ -49,13 +49,13 @@ class Effort:
     steps: int
 
 
-THOROUGH = Effort(starts=2, searches=8, steps=60)
+THOROUGH = Effort(starts=2, searches=5, steps=40)
 QUICK = Effort(starts=1, searches=1, steps=20)
 
 
 @dataclass(frozen=True, eq=False)
 class Span:
-    """Orthonormal basis of the columns of a matrix, and its pseudo-inverse; columns may depend on each other."""
+    """Orthonormal basis of the columns of a matrix, and its pseudo-inverse; columns may be dependent."""
 
     basis: Float[np.ndarray, "rows r"]
     inverse: Float[np.ndarray, "p r"]

@@ -74,15 +74,16 @@ def longest_horizon(signals: Sequence[Signals]) -> int:
     """The most block rows per half for which the Hankel matrices are not taller than they are wide.
 
     Args:
-        signals: the records.
+        signals: the records; those shorter than two horizons add no column.
 
     Returns:
-        The horizon in samples; may be zero or negative for records that are too short.
+        The horizon in samples; zero for records that are too short for any.
     """
-    nu, ny = signals[0].u.shape[1], signals[0].y.shape[1]
-    samples = sum(len(s.u) for s in signals)
-    shortest = min(len(s.u) for s in signals)
-    return min((samples + len(signals)) // (2 * (nu + ny + len(signals))), shortest // 2)
+    channels = signals[0].u.shape[1] + signals[0].y.shape[1]
+    lengths = np.array([len(s.u) for s in signals])
+    horizons = np.arange(1, lengths.max() // 2 + 1)
+    columns = np.maximum(lengths[:, None] - 2 * horizons + 1, 0).sum(axis=0)
+    return int(np.sum(columns >= 2 * horizons * channels))
 
 
 def decompose(signals: Sequence[Signals], horizon: int) -> Subspace:
@@ -95,7 +96,7 @@ def decompose(signals: Sequence[Signals], horizon: int) -> Subspace:
     Returns:
         The subspace.
     """
-    blocks = [_hankel(s, horizon) for s in signals]
+    blocks = [_hankel(s, horizon) for s in signals if len(s.u) >= 2 * horizon]
     data = np.concatenate(blocks, axis=1)
     data = data[:, :: -(-data.shape[1] // MAX_COLUMNS)]
     rows_u, rows_y = horizon * signals[0].u.shape[1], horizon * signals[0].y.shape[1]
