@@ -201,9 +201,53 @@ def test_known_datasets_are_fitted_and_their_test_part_scored(tausid_command, be
     assert Path(path).parent == benchmark_folder / "cascaded_tanks"
 
 
+def test_tau_is_estimated_and_explained(tausid_command, run, tmp_path):
+    done = tausid_command("tau", run["data"], *COLUMNS, "--nx", 2, "--json", "--plot", tmp_path / "p" / "tau.png")
+    content = json.loads(done.stdout)
+    assert {"tau", "tau_per_state", "ts_over_tau", "method", "bla", "spread"} <= set(content)
+    assert content["ts_over_tau"] == pytest.approx(0.5 / content["tau"])
+    assert content["bla"]["order"] == 2
+    assert content["bla"]["rmse"].keys() == {"y"}
+    assert len(content["bla"]["poles"]) == 2
+    assert (tmp_path / "p" / "tau.png").read_bytes().startswith(b"\x89PNG")
+    expected = tausid.estimate_tau(tausid.read_csv(run["data"], inputs=["u"], outputs=["y"], ts=0.5), nx=2)
+    assert content["tau"] == expected.tau
+    text = tausid_command("tau", run["data"], *COLUMNS).stdout
+    assert "Ts/tau" in text and "time constants" in text
+
+
+def test_tau_can_be_cross_validated_from_the_command_line(tausid_command, run, tmp_path):
+    settings = ["hidden=[8]", "horizon=20", "batch=8", "max_steps=20", "validate_every=20"]
+    done = tausid_command(
+        "tau", run["data"], *COLUMNS, "--method", "cv", "--search", "grid", "--trials", 2, "--nx", 2,
+        *(word for setting in settings for word in ("--set", setting)), "--out", tmp_path, "--json",
+        "--plot", tmp_path / "cv.svg",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    assert content["method"] == "cv"
+    assert len(content["trials"]) == 2
+    assert (tmp_path / "cv.svg").is_file()
+
+
+def test_the_tanks_linear_approximation_agrees_with_the_paper(tausid_command, benchmark_folder):
+    data = benchmark_folder / "cascaded_tanks" / "dataBenchmark.csv"
+    done = tausid_command("tau", data, "--input", "uEst", "--output", "yEst", "--ts", 4, "--nx", 2, "--json")
+    content = json.loads(done.stdout)
+    assert content["ts_over_tau"] == pytest.approx(0.054, rel=0.05)  # the paper's figure, to its two digits
+    assert content["bla"]["rmse"]["yEst"] < 0.54
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["tau", "d.csv", *COLUMNS, "--nx", "two"], "`--nx` must be a positive whole number or auto; got 'two'"),
+        (["tau", "d.csv", *COLUMNS, "--nx", "0"], '`nx` must be a positive integer or "auto"; got 0'),
+        (["tau", "d.csv", *COLUMNS, "--nx", "90"], "records must be long enough for the order"),
+        (["tau", "d.csv", *COLUMNS, "--method", "guess"], "unknown method 'guess'"),
+        (["tau", "d.csv", *COLUMNS, "--plot", "tau.gif"], "`--plot` must end in .png, .svg or .pdf; got 'tau.gif'"),
+        (["fit", "d.csv", *COLUMNS, "--tau", "bla", "--train-tau"], "`--train-tau` must start from seconds"),
+        (["fit", "d.csv", *COLUMNS, "--tau", "blah"], "unknown tau 'blah'"),
         (["fit", "none.csv", *COLUMNS, "--tau", "2"], "file 'none.csv' must exist"),
         (["fit", "d.csv", "--input", "w", "--output", "y", "--ts", "1", "--tau", "2"], "unknown column 'w'"),
         (["fit", "d.csv", "--ts", "1", "--tau", "2"], "no --output was given. d.csv has u, y"),
@@ -216,7 +260,7 @@ def test_known_datasets_are_fitted_and_their_test_part_scored(tausid_command, be
             "`ts` must be a positive number",
         ),
         (["fit", "d.csv", *COLUMNS, "--tau", "0"], "`tau` must be a positive number of seconds"),
-        (["fit", "d.csv", *COLUMNS, "--tau", "fast"], "`--tau` must be seconds"),
+        (["fit", "d.csv", *COLUMNS, "--tau", "fast7"], "`--tau` must be bla, spectrum, trained, or seconds"),
         (["fit", "d.csv", *COLUMNS, "--tau", "2", "--nx", "0"], "`nx` must be a whole number of at least 1; got 0"),
         (["fit", "d.csv", *COLUMNS, "--tau", "2", "--recipe", "papr"], "unknown recipe 'papr'"),
         (["fit", "d.csv", *COLUMNS, "--tau", "2", "--protocol", "paper"], "protocol 'paper' must have a test record"),

@@ -133,7 +133,9 @@ def search_tau(
     """
     several = as_records(records)
     _check_search(search, trials, bounds, settings)
-    study = _open_study(check_writable(out) / JOURNAL, seed=seed, prune=search == "tpe", settings=settings)
+    study = _open_study(check_writable(out) / JOURNAL, prune=search == "tpe", settings={**settings, "seed": seed})
+    # Not the same seed again after a stop: the sampler would repeat what it has tried.
+    study.sampler = _sampler(seed + len(study.trials))
     _requeue_broken_trials(study)
     if search == "grid":
         for value in np.geomspace(*bounds, trials).tolist():
@@ -182,9 +184,10 @@ def _try_tau(
 
     def watch(update: ProgressUpdate) -> None:
         scores.append(update.best if math.isfinite(update.best) else LOST)
-        trial.report(scores[-1], update.step)
-        if trial.should_prune():
-            raise optuna.TrialPruned
+        if update.status == "running":
+            trial.report(scores[-1], update.step)
+            if trial.should_prune():
+                raise optuna.TrialPruned
 
     try:
         result = fit(records, **{"tau": records[0].ts / ts_over_tau, **settings, "progress": watch})
@@ -218,7 +221,7 @@ def _requeue_broken_trials(study: Any) -> None:
                 study.enqueue_trial(trial.params)
 
 
-def _open_study(journal: Path, *, seed: int = 0, prune: bool = True, settings: dict[str, Any] | None = None) -> Any:
+def _open_study(journal: Path, *, prune: bool = True, settings: dict[str, Any] | None = None) -> Any:
     """The study in a journal; created where there is none, refused where it has other settings."""
     try:
         import optuna
@@ -235,13 +238,18 @@ def _open_study(journal: Path, *, seed: int = 0, prune: bool = True, settings: d
     study = optuna.create_study(
         study_name="tau",
         storage=optuna.storages.JournalStorage(backend),
-        sampler=optuna.samplers.TPESampler(seed=seed),
         pruner=pruner,
         load_if_exists=True,
     )
     if settings is not None:
-        _check_same_search(study, {**settings, "seed": seed}, journal)
+        _check_same_search(study, settings, journal)
     return study
+
+
+def _sampler(seed: int) -> Any:
+    import optuna
+
+    return optuna.samplers.TPESampler(seed=seed)
 
 
 def _check_same_search(study: Any, settings: dict[str, Any], journal: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from tausid.cli.commands import app
@@ -10,6 +11,9 @@ from tausid.errors import DivergenceError, TausidError
 
 def main() -> None:
     """Run the program; errors of the user end it with code 2 and one message, no traceback."""
+    # Matrices here are small: BLAS threads would only wait for each other. Read when numpy is first imported.
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
     try:
         app()
     except TausidError as error:

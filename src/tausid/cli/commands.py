@@ -63,13 +63,15 @@ def _program(
 @app.command()
 def fit(
     data: Data,
-    tau: Annotated[str, typer.Option(help="Tau in seconds; one per state separated by commas.")],
     input: Inputs = None,
     output: Outputs = None,
     ts: Ts = None,
     time: Time = None,
     unit: Units = None,
-    train_tau: Annotated[bool, typer.Option("--train-tau", help="Train tau, from --tau on.")] = False,
+    tau: Annotated[
+        str, typer.Option(help="bla, spectrum, trained, or seconds (one per state separated by commas).")
+    ] = "bla",
+    train_tau: Annotated[bool, typer.Option("--train-tau", help="Train tau, from the seconds of --tau on.")] = False,
     nx: Annotated[int | None, typer.Option(help="Number of states; 4 by default.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the initial weights and of the windows.")] = 0,
     max_steps: Annotated[int | None, typer.Option(help="Most optimiser steps; by default the recipe's.")] = None,
@@ -99,7 +101,7 @@ def fit(
         settings["max_steps"] = max_steps
     result = tausid.fit(
         records.train,
-        tau=tausid.Tau(parse_tau(tau), trainable=train_tau),
+        tau=parse_tau(tau, trainable=train_tau),
         seed=seed,
         nx=nx,
         recipe=recipe,
@@ -124,6 +126,38 @@ def fit(
     if result.status == "diverged":
         print(f"error: {result.message}", file=sys.stderr)
         raise typer.Exit(1)
+
+
+@app.command()
+def tau(
+    data: Data,
+    input: Inputs = None,
+    output: Outputs = None,
+    ts: Ts = None,
+    time: Time = None,
+    method: Annotated[str, typer.Option(help="bla, spectrum, trained or cv.")] = "bla",
+    nx: Annotated[str, typer.Option(help="Order of the linear approximation, or auto.")] = "auto",
+    hold: Annotated[str, typer.Option(help="Inputs between samples: zero or first.")] = "zero",
+    trials: Annotated[int, typer.Option(help="Fits of a cross-validation.")] = 20,
+    search: Annotated[str, typer.Option(help="Cross-validation by tpe or grid.")] = "tpe",
+    seed: Annotated[int, typer.Option(help="Seed of the fits, for trained and cv.")] = 0,
+    set: Annotated[list[str] | None, typer.Option("--set", help="A setting of the fits, as KEY=VALUE.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of a cross-validation; resumed if it holds one.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Picture to write: PNG, SVG or PDF.")] = None,
+    json: Json = False,
+) -> None:
+    """Say what tau should be, and why."""
+    from tausid.cli.printing import print_json, print_pairs
+    from tausid.cli.tau import describe_estimate, estimate, estimate_dict, write_plot
+
+    record = read_part(data, input, output, ts, time, "train")[0]
+    options = {"seed": seed, "trials": trials, "search": search, "out": out, **parse_settings(set)}
+    found = estimate(record, method, nx, hold, options)
+    paths = {} if plot is None else {"picture": write_plot(plot, found, record)}
+    if json:
+        print_json({**estimate_dict(found, record), **{name: str(path) for name, path in paths.items()}})
+    else:
+        print_pairs({**describe_estimate(found, record), **paths})
 
 
 @app.command()

@@ -14,6 +14,7 @@ from tausid.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from tausid.records import Dataset, Record
+    from tausid.tau import Tau
 
 Data = Annotated[str, typer.Argument(metavar="DATA", help="A CSV file, or @NAME of a known dataset.")]
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file that `tausid fit` wrote.")]
@@ -158,24 +159,36 @@ def read_fit_data(
     return FitData(train, (record,), name)
 
 
-def parse_tau(text: str) -> float | list[float]:
-    """Tau from the command line: seconds, or one per state separated by commas.
+def parse_tau(text: str, *, trainable: bool) -> float | list[float] | str | Tau:
+    """Tau from the command line: the name of an estimator, seconds, or one per state separated by commas.
 
     Args:
         text: what was given.
+        trainable: whether it is only the start of a trained tau.
 
     Returns:
-        One number, or several.
+        The name, one number, several, or a `Tau` to be trained.
 
     Raises:
-        ConfigError: not numbers.
+        ConfigError: not numbers and no name, or a name that is to be trained.
     """
+    if text.isalpha():
+        if trainable:
+            raise ConfigError(f"`--train-tau` must start from seconds; got --tau {text}. Use --tau trained alone.")
+        return text
+    from tausid.tau import Tau
+
+    seconds = _seconds(text)
+    return Tau(seconds, trainable=True) if trainable else seconds
+
+
+def _seconds(text: str) -> float | list[float]:
     try:
         values = [float(part) for part in text.split(",")]
     except ValueError:
         raise ConfigError(
-            f"`--tau` must be seconds, or one number per state separated by commas; got {text!r}. "
-            "Give a number such as 74."
+            f"`--tau` must be bla, spectrum, trained, or seconds, one number or one per state separated by commas; "
+            f"got {text!r}. Leave it out to have it estimated."
         ) from None
     return values[0] if len(values) == 1 else values
 

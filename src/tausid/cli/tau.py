@@ -1,0 +1,129 @@
+"""`tausid tau`: an estimate of tau in words, as JSON and as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tausid.errors import ConfigError
+from tausid.records import Record
+from tausid.storage import check_writable
+from tausid.tau_estimation import LINEAR_METHODS, TauEstimate, estimate_linear_tau
+
+FIT_OPTIONS = {"trained": ("seed",), "cv": ("seed", "trials", "search", "out")}
+SEARCH_FOLDER = Path("runs") / "tau"
+
+
+def estimate(record: Record, method: str, nx: str, hold: str, options: dict[str, Any]) -> TauEstimate:
+    """Estimate tau; what needs no training does not import what trains.
+
+    Args:
+        record: the training record.
+        method: `bla`, `spectrum`, `trained` or `cv`.
+        nx: order of the linear approximation or number of states, or `auto`.
+        hold: `zero` or `first`.
+        options: all options of the command line; those that the method does not take are left out.
+
+    Returns:
+        The estimate.
+
+    Raises:
+        ConfigError: `nx` is no number, or an unknown method.
+    """
+    if nx != "auto" and not nx.isdecimal():
+        raise ConfigError(f"`--nx` must be a positive whole number or auto; got {nx!r}. Give the number of states.")
+    order = nx if nx == "auto" else int(nx)
+    if method in LINEAR_METHODS:
+        return estimate_linear_tau(record, method=method, nx=order, hold=hold)
+    from tausid.tau_search import estimate_tau
+
+    others = {name for names in FIT_OPTIONS.values() for name in names}
+    taken = FIT_OPTIONS.get(method, ())
+    chosen = {name: value for name, value in options.items() if name in taken or name not in others}
+    if method == "cv":
+        chosen["out"] = chosen["out"] or SEARCH_FOLDER
+    return estimate_tau(record, method=method, nx=order, hold=hold, **chosen)
+
+
+def estimate_dict(found: TauEstimate, record: Record) -> dict[str, Any]:
+    """The estimate as plain JSON values.
+
+    Args:
+        found: the estimate.
+        record: the training record, for the names of its outputs.
+
+    Returns:
+        Its values; `bla` where there is a linear approximation, `trials` where there was a search.
+    """
+    content: dict[str, Any] = {
+        "tau": found.tau,
+        "tau_per_state": found.tau_per_state.tolist(),
+        "ts_over_tau": found.ts_over_tau,
+        "method": found.method,
+        "description": found.description,
+        "spread": list(found.spread),
+    }
+    if found.bla is not None:
+        content["bla"] = {
+            "order": found.bla.order,
+            "poles": [[pole.real, pole.imag] for pole in found.bla.poles.tolist()],
+            "rmse": dict(zip(record.output_names, found.bla.rmse.tolist(), strict=True)),
+            "notes": list(found.bla.notes),
+        }
+    if found.trials:
+        content["trials"] = [
+            {"ts_over_tau": t.ts_over_tau, "score": t.score if np.isfinite(t.score) else None, "status": t.status}
+            for t in found.trials
+        ]
+    return content
+
+
+def describe_estimate(found: TauEstimate, record: Record) -> dict[str, str]:
+    """The estimate in words.
+
+    Args:
+        found: the estimate.
+        record: the training record, for the names of its outputs.
+
+    Returns:
+        Sentences by what they are about.
+    """
+    low, high = found.spread
+    words = {
+        "tau": f"{found.tau:.4g} s",
+        "Ts/tau": f"{found.ts_over_tau:.4g}",
+        "per state": ", ".join(f"{value:.4g} s" for value in found.tau_per_state),
+        "spread": f"{low:.4g} to {high:.4g} s",
+        "how": found.description,
+    }
+    if found.bla is not None:
+        errors = (f"{name} {e:.4g}" for name, e in zip(record.output_names, found.bla.rmse, strict=True))
+        words["time constants"] = ", ".join(f"{1 / abs(pole):.4g} s" for pole in found.bla.poles)
+        words["linear RMSE"] = ", ".join(errors) + " (free run over the training record)"
+        words["notes"] = "; ".join(found.bla.notes) or "none"
+    return words
+
+
+def write_plot(path: Path, found: TauEstimate, record: Record) -> Path:
+    """Draw the estimate.
+
+    Args:
+        path: where to write; its ending decides on the format.
+        found: the estimate.
+        record: the training record.
+
+    Returns:
+        The path.
+
+    Raises:
+        ConfigError: an ending that cannot be drawn.
+    """
+    from tausid.plots import plot_tau
+
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise ConfigError(f"`--plot` must end in .png, .svg or .pdf; got {path.name!r}. Change the ending.")
+    check_writable(path.parent)
+    plot_tau(found, record).savefig(path, dpi=130)
+    return path
