@@ -67,22 +67,22 @@ import sys; sys.path.insert(0, {tests!r})
 from problems import wiener_record
 from tausid.tau_search import search_tau
 if __name__ == "__main__":
-    search_tau(wiener_record(200), seed=0, out={out!r}, trials=6, workers=2, **{quick!r})
+    search_tau(wiener_record(200), seed=0, out={out!r}, trials=4, workers=1, **{quick!r})
 """
 
 
 def test_a_killed_search_goes_on_without_losing_or_repeating_a_finished_fit(tmp_path):
     script = tmp_path / "search.py"
     script.write_text(SCRIPT.format(tests=str(Path(__file__).parent), out=str(tmp_path / "s"), quick=QUICK))
-    process = subprocess.Popen([sys.executable, script], stderr=subprocess.PIPE, text=True, start_new_session=True)
-    first = process.stderr.readline()  # one trial is done
+    pipes = {"stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    with subprocess.Popen([sys.executable, script], **pipes) as process:
+        first = process.stderr.readline()  # one trial is done
+        os.killpg(process.pid, signal.SIGKILL)
     assert "held-out NRMSE" in first
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     later = [line for line in done.stderr.splitlines() if "held-out NRMSE" in line]
-    assert 4 <= len(later) <= 5  # the one that was reported, or one more that ended meanwhile, is not repeated
+    assert 2 <= len(later) <= 3  # the one that was reported, or one more that ended meanwhile, is not repeated
     assert first.split(":")[0] not in {line.split(":")[0] for line in later}
 
 

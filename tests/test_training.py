@@ -16,7 +16,7 @@ from problems import OSCILLATOR_A, oscillator_record, wiener_record
 import tausid
 from tausid import ConfigError, DataError, Record, StorageError, Tau
 from tausid.config import RECIPES
-from tausid.training import loop
+from tausid.training import loop, optimiser
 from tausid.training.optimiser import StepSettings, learning_rate
 from tausid.training.protocols import split_records
 
@@ -114,6 +114,17 @@ def test_without_validation_the_last_model_is_the_result():
     result = small_fit(validation_fraction=0.0)
     assert same(result.model, result.last_model)
     assert all(np.isnan(row.validation) for row in result.history)
+
+
+def test_runs_that_differ_in_seed_and_tau_share_one_compilation(monkeypatch):
+    traces = []
+    objective = optimiser.objective
+    monkeypatch.setattr(optimiser, "objective", lambda *arguments: traces.append(1) or objective(*arguments))
+    small_fit(batch=7)
+    assert traces  # python code of a step runs while it is compiled, and only then
+    traces.clear()
+    small_fit(batch=7, seed=5, tau=3.21)
+    assert not traces
 
 
 def test_a_trained_tau_moves_and_its_path_is_kept():

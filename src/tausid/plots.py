@@ -124,14 +124,14 @@ def _draw_time_constants(panel: Axes, estimate: TauEstimate, constants: np.ndarr
 
 
 def _draw_trials(panel: Axes, estimate: TauEstimate) -> None:
+    tried = [trial.ts_over_tau for trial in estimate.trials]
+    panel.set_xscale("log")
+    panel.set_xlim(min(tried) / 2, 2 * max(tried))
     whole = [trial for trial in estimate.trials if trial.status != "stopped early"]
     early = [trial for trial in estimate.trials if trial.status == "stopped early"]
     for trials, mark, label in ((whole, "o", "trained to its end"), (early, "x", "stopped early")):
         panel.plot([t.ts_over_tau for t in trials], [t.score for t in trials], mark, color=RESIDUAL, label=label)
     panel.axvline(estimate.ts_over_tau, color=SIMULATED, linewidth=1.6, label="chosen")
-    tried = [trial.ts_over_tau for trial in estimate.trials]
-    panel.set_xscale("log")
-    panel.set_xlim(min(tried) / 2, 2 * max(tried))
     panel.legend(frameon=False)
     panel.set_xlabel("Ts/tau")
     panel.set_ylabel("held-out NRMSE")

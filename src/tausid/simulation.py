@@ -158,7 +158,7 @@ class Model:
         initial = self.state_space.initial
         return {
             "config": self.config.as_dict(),
-            "tau": {"start": tau.start, "trainable": tau.trainable, "source": tau.source},
+            "tau": {"trainable": tau.trainable, "source": tau.source},
             "hold": hold if isinstance(hold, str) else list(hold),
             "n_records": len(initial.x0) if isinstance(initial, FreeState) else 1,
             "ts": self.ts,
@@ -239,7 +239,7 @@ def load_model(path: str | os.PathLike[str]) -> Model:
     arrays, content = read_arrays(path, kind="model")
     try:
         config = Config.from_dict(content["config"])
-        tau = Tau(content["tau"]["start"], trainable=content["tau"]["trainable"], source=content["tau"]["source"])
+        tau = Tau(arrays["tau.start"], **content["tau"])
         skeleton = build_state_space(
             config,
             tau,
@@ -304,7 +304,7 @@ def fill_arrays(tree: PyTree[Array], arrays: Mapping[str, np.ndarray]) -> PyTree
         new = arrays[_path_name(path)]
         if new.shape != leaf.shape:
             raise TypeError(f"{_path_name(path)} has shape {new.shape} instead of {leaf.shape}")
-        return jnp.asarray(new)
+        return new if isinstance(leaf, np.ndarray) else jnp.asarray(new)
 
     return jax.tree_util.tree_map_with_path(replace, tree)
 

@@ -35,11 +35,13 @@ class Tau(eqx.Module):
     """
 
     factor: Float[Array, ""] | Float[Array, "nx"]
-    start: tuple[float, ...] | float = eqx.field(static=True)
+    start: Float[np.ndarray, ""] | Float[np.ndarray, "nx"]  # double precision, and never trained
     trainable: bool = eqx.field(static=True)
     source: str = eqx.field(static=True)
 
-    def __init__(self, seconds: float | Sequence[float], *, trainable: bool = False, source: str = "given") -> None:
+    def __init__(
+        self, seconds: float | Sequence[float] | np.ndarray, *, trainable: bool = False, source: str = "given"
+    ) -> None:
         try:
             values = np.asarray(seconds, dtype=np.float64)
         except (TypeError, ValueError):
@@ -49,7 +51,7 @@ class Tau(eqx.Module):
                 f"`tau` must be a positive number of seconds, or one per state; got {seconds!r}. "
                 "A tenth to thirty times the sampling time is a common start."
             )
-        self.start = float(values) if values.ndim == 0 else tuple(values.tolist())
+        self.start = values
         self.factor = jnp.ones(values.shape)
         self.trainable = trainable
         self.source = source
@@ -57,7 +59,7 @@ class Tau(eqx.Module):
     @property
     def now(self) -> float | tuple[float, ...]:
         """The value now, in seconds, as plain numbers: the start value exactly where it was not trained."""
-        values = np.maximum(EPSILON, np.asarray(self.factor, float)) * np.asarray(self.start)
+        values = np.maximum(EPSILON, np.asarray(self.factor, float)) * self.start
         return float(values) if values.ndim == 0 else tuple(values.tolist())
 
     @property

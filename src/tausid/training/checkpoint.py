@@ -86,7 +86,7 @@ def identity(problem: Problem) -> dict[str, Any]:
     tau = model.state_space.tau
     return {
         **problem.config.as_dict(),
-        "tau": list(tau.start) if isinstance(tau.start, tuple) else tau.start,
+        "tau": tau.start.tolist(),
         "tau_trainable": tau.trainable,
         "channels": [*model.input_names, *model.output_names, *model.input_units, *model.output_units],
         "data": fingerprint((*problem.split.train, *problem.split.validation)),

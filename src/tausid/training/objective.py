@@ -70,7 +70,7 @@ def decayed_weights(model: StateSpace) -> PyTree[Array]:
 
 
 def trainable(model: StateSpace) -> PyTree[bool]:
-    """Which leaves of the model training may change: all arrays, tau only where it is trainable.
+    """Which leaves of the model training may change: all arrays, of tau its factor where it is trainable.
 
     Args:
         model: the model.
@@ -79,4 +79,4 @@ def trainable(model: StateSpace) -> PyTree[bool]:
         A tree of True and False in the shape of the model.
     """
     arrays = jax.tree.map(eqx.is_inexact_array, model)
-    return eqx.tree_at(lambda m: m.tau.factor, arrays, model.tau.trainable)
+    return eqx.tree_at(lambda m: (m.tau.factor, m.tau.start), arrays, (model.tau.trainable, False))
