@@ -1,10 +1,11 @@
-"""The rollout of a residual network on a CPU, forward and adjoint in C++ (`csrc/`): several times faster than `scan`.
+"""The rollout of a residual network on a CPU, forward and adjoint in C++ (`csrc/`).
 
-JAX meets the kernel through `jax.ffi` and `jax.custom_vjp`: gradients in reverse mode only, and under `vmap` one call
-after the other. `1 / tau` is folded into the last layer before the call, so that the kernel knows nothing of it.
+JAX meets the kernel through `jax.ffi` and `jax.custom_vjp`: gradients in reverse mode only, and under `vmap`
+one call after the other. `1 / tau` is folded into the last layer before the call, so that the kernel knows
+nothing of it.
 
-Environment: `TAUSID_NO_FUSED=1` does as if the library were missing; `TAUSID_FUSED_ISA=avx512|avx2|plain` forces an
-instruction set.
+Environment: `TAUSID_NO_FUSED=1` does as if the library were missing; `TAUSID_FUSED_ISA=avx512|avx2|plain`
+forces an instruction set.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ INSTRUCTION_SETS = ("avx512", "avx2", "plain")
 FUSED_ACTIVATIONS = ("leaky_relu", "relu", "tanh", "elu", "sigmoid")
 MAX_LAYERS = 4
 
-# The forward pass of a gradient keeps all activations up to this size, beyond it only the states at the samples, from
-# which the backward pass evaluates each step once more (a third more work).
+# The forward pass of a gradient keeps all activations up to this size, beyond it only the states at the
+# samples, from which the backward pass evaluates each step once more (a third more work).
 KEPT_BYTES = 256 * 2**20
 
 
@@ -55,15 +56,16 @@ def rollout_fused(
         u: inputs at the samples.
         dt: seconds from each sample to the next.
         integrator: stepper, substeps and hold.
-        threads: how many threads share the trajectories; results are the same from run to run for one number of them.
+        threads: how many threads share the trajectories; for one number of them, results are the same bit by
+            bit from run to run.
 
     Returns:
         States at the samples.
 
     Raises:
-        ConfigError: the engine is missing or does not support the model (`fused_missing`, `why_not_fused`).
+        ConfigError: the engine is missing or does not support the model.
     """
-    _refuse(fused_missing() or why_not_fused(field, integrator))
+    refuse_fused(fused_missing() or why_not_fused(field, integrator))
     assert isinstance(field.network, ResidualMLP)
     last = jnp.reshape(field.rate, (-1, 1)) * _last_matrix(field.network)
     weights = (*_hidden_weights(field.network), last)
@@ -97,9 +99,9 @@ def evaluate_fused(
         `network(z)`.
 
     Raises:
-        ConfigError: the engine is missing or does not support the network (`fused_missing`, `why_not_network`).
+        ConfigError: the engine is missing or does not support the network.
     """
-    _refuse(fused_missing() or why_not_network(network))
+    refuse_fused(fused_missing() or why_not_network(network))
     assert isinstance(network, ResidualMLP)
     weights = (*_hidden_weights(network), _last_matrix(network))
     dtype = jnp.result_type(z, *weights)
@@ -202,9 +204,17 @@ def _pick_isa() -> int:
     return INSTRUCTION_SETS.index(name)
 
 
-def _refuse(reason: str | None) -> None:
+def refuse_fused(reason: str | None) -> None:
+    """Raise where there is a reason not to take the fused engine.
+
+    Args:
+        reason: from `fused_missing` or `why_not_fused`.
+
+    Raises:
+        ConfigError: with that reason.
+    """
     if reason is not None:
-        raise ConfigError(f"the fused engine is not available: {reason}. Use engine='auto' or engine='scan'.")
+        raise ConfigError(f"engine 'fused' is not available: {reason}. Use engine='auto' or engine='scan'.")
 
 
 def _hidden_weights(network: ResidualMLP) -> tuple[Array, ...]:
@@ -254,7 +264,7 @@ def _ffi(name: str, call: _NetworkCall, shapes: list[tuple[int, ...]], *arrays: 
 
 
 def _kept_size(call: _NetworkCall, count: int, rows: int, dtype: jnp.dtype) -> int:
-    """How many numbers the forward pass keeps: `rows` for each of `count` lanes, rounded up to whole vectors."""
+    """How many numbers the forward pass keeps: `rows` for each of `count` lanes, in whole vectors."""
     library = _load()
     assert not isinstance(library, str)
     lanes = library.tausid_lanes(call.isa, dtype.itemsize)
@@ -263,7 +273,7 @@ def _kept_size(call: _NetworkCall, count: int, rows: int, dtype: jnp.dtype) -> i
 
 
 def _block_rows(weights: tuple[Array, ...]) -> int:
-    """Numbers that one evaluation of the network keeps per point: its input and the values of its hidden layers."""
+    """Numbers that one evaluation of the network keeps per point: its input and its hidden layers' values."""
     return weights[0].shape[1] + sum(bias.shape[0] for bias in weights[1::2])
 
 
