@@ -34,7 +34,7 @@ from tausid.rollout import (
 )
 from tausid.steppers import STEPPERS
 
-# Rounding grows with the number of additions; a unit in the last place is 1.2e-7 (float32), 2.2e-16 (float64).
+# Rounding grows with the number of additions; one unit in the last place is 1.2e-7 or 2.2e-16.
 TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
 
 needs_fused = pytest.mark.skipif(

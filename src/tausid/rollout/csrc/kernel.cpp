@@ -258,11 +258,22 @@ void pull_layer(Activation s, const R* left, const R* right, int m, int k, const
   if (s == kSigmoid) pull_rows<R, kSigmoid>(out, a, total, m, lanes);
 }
 
-// From the gradient to the network's value (adj.dy) to that of its input, dz; weight gradients are added up.
+// Bring quarter `q` of the block that is needed next towards the caches: it was written long ago, and waiting for it
+// costs a tenth of the time. In quarters, among the products, so that the requests do not queue up.
 template <class R>
-void pull(const Adjoint<R>& adj, const R* block, R* dz, int lanes) {
+void fetch_ahead(const R* next, int64_t size, int q) {
+  if (!next) return;
+  constexpr int line = 64 / int(sizeof(R));
+  for (int64_t i = size * q / 4; i < size * (q + 1) / 4; i += line) __builtin_prefetch(next + i, 0, 2);
+}
+
+// From the gradient to the network's value (adj.dy) to that of its input, dz; weight gradients are added up. `next` is
+// the block that the following call will get, or null.
+template <class R>
+void pull(const Adjoint<R>& adj, const R* block, const R* next, R* dz, int lanes) {
   const Network<R>& net = *adj.net;
   int n = net.layers;
+  int64_t size = int64_t(block_rows_of(net)) * lanes;
   const R* a[kMaxLayers + 1];  // a[l] is the input of layer l; a[n] that of the last
   const R* z = block;
   for (int l = 0; l < n; l++) {
@@ -271,12 +282,16 @@ void pull(const Adjoint<R>& adj, const R* block, R* dz, int lanes) {
   }
   a[0] = z;
   pull_layer(net.activation, adj.back_last, adj.dy, net.width[n - 1], net.n_out, a[n], adj.d[n - 1], adj.bias[n - 1], lanes);
+  fetch_ahead(next, size, 0);
   add_outer(adj.last, adj.dy, a[n], lanes, adj.turned);
+  fetch_ahead(next, size, 1);
   for (int l = n - 1; l > 0; l--) {
     add_outer(adj.weight[l], adj.d[l], a[l], lanes, adj.turned);
     pull_layer(net.activation, adj.back[l], adj.d[l], net.width[l - 1], net.width[l], a[l], adj.d[l - 1], adj.bias[l - 1], lanes);
   }
+  fetch_ahead(next, size, 2);
   add_outer(adj.weight[0], adj.d[0], a[0], lanes, adj.turned);
+  fetch_ahead(next, size, 3);
   int k = net.width[0] + net.n_out;
   multiply(adj.back[0], k, adj.d[0], lanes, net.n_in, k, lanes, Assign<R>{dz, lanes});
 }
@@ -484,9 +499,9 @@ void pull_inputs(const Step<R>& step, const Carry<R>& carry, int substep, int s,
   }
 }
 
-// The adjoint of take_step: carry.x from after the step to before it.
+// The adjoint of take_step: carry.x from after the step to before it. `more`: an earlier step lies before this one.
 template <class R>
-void pull_step(const Step<R>& step, const Adjoint<R>& adj, const Carry<R>& carry, const R* kept) {
+void pull_step(const Step<R>& step, const Adjoint<R>& adj, const Carry<R>& carry, const R* kept, bool more) {
   const Rollout<R>& run = *step.run;
   int lanes = step.lanes;
   size_t block = size_t(block_rows_of(run.network)) * lanes, slope = size_t(run.nx) * lanes;
@@ -497,7 +512,8 @@ void pull_step(const Step<R>& step, const Adjoint<R>& adj, const Carry<R>& carry
     for (int s = run.stages - 1; s >= 0; s--) {
       R* dz = carry.z + s * input;
       pull_slope(step, carry, s, k + s * slope, adj.dy);
-      pull(adj, here + s * block, dz, lanes);
+      const R* before = i > 0 || more ? here - substep_rows(run) * lanes + (run.stages - 1) * block : nullptr;
+      pull(adj, here + s * block, s > 0 ? here + (s - 1) * block : before, dz, lanes);
       pull_inputs(step, carry, i, s, dz);
     }
     for (int s = 0; s < run.stages; s++)
@@ -533,7 +549,7 @@ void backward_tile(const Rollout<R>& run, const Tile& tile, const R* x, const R*
       read_tile(x + j * run.batch * run.nx, run.nx, tile, step.x);
       take_step(step, scratch, true);
     }
-    pull_step(step, adj, carry, kept ? kept + j * per_step : scratch);
+    pull_step(step, adj, carry, kept ? kept + j * per_step : scratch, kept && j > 0);
     if (j % steps_between == 0) settle(adj);
     write_step_gradient(run, carry, j, tile, grad_u, grad_dt);
     add_tile(grad_x + j * run.batch * run.nx, run.nx, tile, carry.x);
@@ -742,7 +758,8 @@ void network_backward(const Network<R>& net, const Tile* tiles, int count, const
     }
     memset(adj.dy, 0, size_t(net.n_out) * tiles[t].width * sizeof(R));
     add_tile(grad_y, net.n_out, tiles[t], adj.dy);
-    pull(adj, block, dz, tiles[t].width);
+    const R* next = kept && t + 1 < count ? kept + tiles[t + 1].first * network_kept(net) : nullptr;
+    pull(adj, block, next, dz, tiles[t].width);
     write_tile(dz, net.n_in, tiles[t], grad_z);
     if (t % kSettleEvery == 0) settle(adj);
   }
