@@ -273,8 +273,12 @@ def _kept_size(call: _NetworkCall, count: int, rows: int, dtype: jnp.dtype) -> i
 
 
 def _block_rows(weights: tuple[Array, ...]) -> int:
-    """Numbers that one evaluation of the network keeps per point: its input and its hidden layers' values."""
-    return weights[0].shape[1] + sum(bias.shape[0] for bias in weights[1::2])
+    """Numbers that the network keeps per point: its input and all hidden layers but the first.
+
+    An only hidden layer is kept.
+    """
+    widths = [bias.shape[0] for bias in weights[1::2]]
+    return weights[0].shape[1] + sum(widths[1:] or widths)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))

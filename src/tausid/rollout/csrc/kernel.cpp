@@ -30,17 +30,23 @@ struct Arena {
 };
 
 // ---------------------------------------------------------------------------------------------------------------------
-// One evaluation of the network on a tile. A block holds what the adjoint needs: rows a_1, ..., a_n, z.
+// One evaluation of the network on a tile. A block holds what the adjoint needs: rows a_2, ..., a_n, z. The first layer
+// (where it is not the last) is left out: to compute it once more from z costs less than to store and fetch it.
+
+template <class R>
+int first_kept(const Network<R>& net) {
+  return net.layers > 1 ? 1 : 0;
+}
 
 template <class R>
 int block_rows_of(const Network<R>& net) {
   int rows = net.n_in;
-  for (int l = 0; l < net.layers; l++) rows += net.width[l];
+  for (int l = first_kept(net); l < net.layers; l++) rows += net.width[l];
   return rows;
 }
 
-template <class R>
-R* input_rows(const Network<R>& net, R* block, int lanes) {
+template <class R, class Pointer>
+Pointer input_rows(const Network<R>& net, Pointer block, int lanes) {
   return block + size_t(block_rows_of(net) - net.n_in) * lanes;
 }
 
@@ -62,18 +68,18 @@ void layer(Activation s, const R* weight, const R* bias, int m, int k, const R* 
   if (s == kSigmoid) activate_rows<R, kSigmoid>(out, int64_t(m) * lanes);
 }
 
-// From the z rows of the block to its other rows, and to the network's value y.
+// From the z rows of the block to its other rows, and to the network's value y; `first` is room for the first layer.
 template <class R>
-void evaluate(const Network<R>& net, R* block, R* y, int lanes) {
-  const R* z = input_rows(net, block, lanes);
-  const R* in = z;
+void evaluate(const Network<R>& net, R* block, R* first, R* y, int lanes) {
+  const R* in = input_rows(net, block, lanes);
   int k = net.n_in;
-  R* out = block;
+  R* next = block;
   for (int l = 0; l < net.layers; l++) {
+    R* out = l < first_kept(net) ? first : next;
     layer(net.activation, net.weight[l], net.bias[l], net.width[l], k, in, out, lanes);
     in = out;
     k = net.width[l];
-    out += size_t(k) * lanes;
+    if (out == next) next += size_t(k) * lanes;
   }
   k += net.n_in;  // the last layer's rows and z are neighbours
   multiply(net.last, k, in, lanes, net.n_out, k, lanes, Assign<R>{y, lanes});
@@ -111,17 +117,26 @@ TAUSID_INLINE void outer_block(const R* wide, const R* narrow, int lanes, R* sum
     for (int q = 0; q < MN; q++) store(sum + size_t(i * ld + q) * kLanes<R>, s[i][q]);
 }
 
+// All rows of the narrow factor, in blocks that fit the registers.
 template <class R, int MW>
 TAUSID_INLINE void outer_rows(const R* wide, const R* narrow, int narrow_rows, int lanes, R* sum) {
-  int q = 0;
-  for (; q + 4 <= narrow_rows; q += 4) outer_block<R, MW, 4>(wide, narrow + size_t(q) * lanes, lanes, sum + q * kLanes<R>, narrow_rows);
-  for (; q < narrow_rows; q++) outer_block<R, MW, 1>(wide, narrow + size_t(q) * lanes, lanes, sum + q * kLanes<R>, narrow_rows);
+  for (int q = 0; q < narrow_rows;) {
+    const R* from = narrow + size_t(q) * lanes;
+    R* to = sum + q * kLanes<R>;
+    switch (narrow_rows - q) {
+      case 1: outer_block<R, MW, 1>(wide, from, lanes, to, narrow_rows); q += 1; break;
+      case 2: outer_block<R, MW, 2>(wide, from, lanes, to, narrow_rows); q += 2; break;
+      case 3: outer_block<R, MW, 3>(wide, from, lanes, to, narrow_rows); q += 3; break;
+      case 5: outer_block<R, MW, 5>(wide, from, lanes, to, narrow_rows); q += 5; break;
+      default: outer_block<R, MW, 4>(wide, from, lanes, to, narrow_rows); q += 4;
+    }
+  }
 }
 
 // sum[wide][narrow][lane]
 template <class R>
 void outer_narrow(const R* wide, int wide_rows, const R* narrow, int narrow_rows, int lanes, R* sum) {
-  constexpr int MW = 2;
+  constexpr int MW = TAUSID_REGISTERS == 32 ? 4 : 2;
   int i = 0;
   size_t ld = size_t(narrow_rows) * kLanes<R>;
   for (; i + MW <= wide_rows; i += MW) outer_rows<R, MW>(wide + size_t(i) * lanes, narrow, narrow_rows, lanes, sum + i * ld);
@@ -159,6 +174,7 @@ struct Adjoint {
   R* d[kMaxLayers];               // d_n, ..., d_1, dy are neighbours in this order
   R* dy;
   R* turned;                      // a transposed tile
+  R* first;                       // the first layer, once more
   R *sums, *totals;               // all sums above, and where they are moved to now and then
   int64_t size;
 };
@@ -208,6 +224,7 @@ Adjoint<R> make_adjoint(const Network<R>& net, Arena<R>& arena) {
   R* d = arena.take(rows * kTileLanes);
   adj.d[n - 1] = d;
   adj.turned = arena.take(int64_t(round_up(widest, kLanes<R>)) * kTileLanes);
+  adj.first = arena.take(int64_t(net.width[0]) * kTileLanes);
   if (!arena.memory) return adj;
   adj.sums = arena.memory + first_sum;
   memset(adj.sums, 0, size_t(adj.size) * sizeof(R));
@@ -275,12 +292,13 @@ void pull(const Adjoint<R>& adj, const R* block, const R* next, R* dz, int lanes
   int n = net.layers;
   int64_t size = int64_t(block_rows_of(net)) * lanes;
   const R* a[kMaxLayers + 1];  // a[l] is the input of layer l; a[n] that of the last
-  const R* z = block;
-  for (int l = 0; l < n; l++) {
-    a[l + 1] = z;
-    z += size_t(net.width[l]) * lanes;
+  a[0] = input_rows(net, block, lanes);
+  a[1] = adj.first;
+  if (first_kept(net)) layer(net.activation, net.weight[0], net.bias[0], net.width[0], net.n_in, a[0], adj.first, lanes);
+  for (int l = first_kept(net); l < n; l++) {
+    a[l + 1] = block;
+    block += size_t(net.width[l]) * lanes;
   }
-  a[0] = z;
   pull_layer(net.activation, adj.back_last, adj.dy, net.width[n - 1], net.n_out, a[n], adj.d[n - 1], adj.bias[n - 1], lanes);
   fetch_ahead(next, size, 0);
   add_outer(adj.last, adj.dy, a[n], lanes, adj.turned);
@@ -343,6 +361,7 @@ struct Step {
   const Rollout<R>* run;
   int lanes;
   R *x, *u_now, *u_next, *h;  // h: seconds of a substep, by lane
+  R* first;                   // room for a network's first layer
 };
 
 template <class R>
@@ -394,7 +413,7 @@ void take_step(const Step<R>& step, R* kept, bool keep) {
       R* z = input_rows(run.network, here, step.lanes);
       advance(step, run.a + s * run.stages, s, k, z);
       hold_inputs(step, i, s, z + slope);
-      evaluate(run.network, here, k + s * slope, step.lanes);
+      evaluate(run.network, here, step.first, k + s * slope, step.lanes);
     }
     advance(step, run.b, run.stages, k, step.x);
     if (keep) kept += substep_rows(run) * step.lanes;
@@ -419,6 +438,7 @@ Step<R> make_step(const Rollout<R>& run, Arena<R>& arena) {
   step.u_now = arena.take(int64_t(run.nu) * kTileLanes);
   step.u_next = arena.take(int64_t(run.nu) * kTileLanes);
   step.h = arena.take(kTileLanes);
+  step.first = arena.take(int64_t(run.network.width[0]) * kTileLanes);
   return step;
 }
 
@@ -732,10 +752,11 @@ template <class R>
 void network_forward(const Network<R>& net, const Tile* tiles, int count, const R* z, R* y, R* kept, R* work) {
   Arena<R> arena{work};
   R* value = arena.take(int64_t(net.n_out) * kTileLanes);
+  R* first = arena.take(int64_t(net.width[0]) * kTileLanes);
   for (int t = 0; t < count; t++) {
     R* block = kept ? kept + tiles[t].first * network_kept(net) : arena.rest();
     read_tile(z, net.n_in, tiles[t], input_rows(net, block, tiles[t].width));
-    evaluate(net, block, value, tiles[t].width);
+    evaluate(net, block, first, value, tiles[t].width);
     write_tile(value, net.n_out, tiles[t], y);
   }
 }
@@ -754,7 +775,7 @@ void network_backward(const Network<R>& net, const Tile* tiles, int count, const
     const R* block = kept ? kept + tiles[t].first * network_kept(net) : arena.rest();
     if (!kept) {
       read_tile(z, net.n_in, tiles[t], input_rows(net, arena.rest(), tiles[t].width));
-      evaluate(net, arena.rest(), value, tiles[t].width);
+      evaluate(net, arena.rest(), adj.first, value, tiles[t].width);
     }
     memset(adj.dy, 0, size_t(net.n_out) * tiles[t].width * sizeof(R));
     add_tile(grad_y, net.n_out, tiles[t], adj.dy);
