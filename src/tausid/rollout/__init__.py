@@ -4,13 +4,31 @@ The contract of every implementation, tested on one grid (`tests/test_rollout.py
 
     x = rollout(field, x0, u, dt, integrator)
 
-with `x0 (B, nx)`, `u (J, B, nu)`, `dt (J-1, B)` in seconds and `x (J, B, nx)`, time first. `x[0]` is `x0`; step j
-goes from sample j to j + 1 and lasts `dt[j]`. Differentiable with respect to the field's weights, `x0`, `u`, `dt`.
-NaN in, NaN out: a rollout never raises on values.
+with `x0 (B, nx)`, `u (J, B, nu)`, `dt (J-1, B)` in seconds and `x (J, B, nx)`, time first. `x[0]` is `x0`;
+step j goes from sample j to j + 1 and lasts `dt[j]`. Differentiable with respect to the field's weights,
+`x0`, `u` and `dt`. NaN in, NaN out: a rollout never raises on values. `rollout` and `evaluate` choose among
+the implementations.
 """
 
+from tausid.rollout.engines import ENGINES, describe_engine, evaluate, rollout
 from tausid.rollout.field import VectorField
+from tausid.rollout.fused import evaluate_fused, fused_missing, instruction_sets, rollout_fused, why_not_fused
 from tausid.rollout.integrators import Adaptive, FixedStep, Integrator
 from tausid.rollout.scan import rollout_scan
 
-__all__ = ["Adaptive", "FixedStep", "Integrator", "VectorField", "rollout_scan"]
+__all__ = [
+    "ENGINES",
+    "Adaptive",
+    "FixedStep",
+    "Integrator",
+    "VectorField",
+    "describe_engine",
+    "evaluate",
+    "evaluate_fused",
+    "fused_missing",
+    "instruction_sets",
+    "rollout",
+    "rollout_fused",
+    "rollout_scan",
+    "why_not_fused",
+]

@@ -1,0 +1,109 @@
+"""How do time and memory of the fused rollout and its gradient grow with every size?
+
+    python benchmarks/growth.py --out benchmarks/results
+
+Writes `growth.csv` and `growth.png`: milliseconds of a rollout and its gradient against J, batch, hidden
+width, nx and layers, one at a time from the paper's configuration; and memory against J.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from paper import CLOCKS, Sizes, make_rollout_gradient, pin, rollout_flop, seconds
+
+AXES = {
+    "samples": (16, 32, 64, 128, 256, 512, 1024, 2048),
+    "batch": (1, 4, 16, 32, 64, 100, 128, 256, 512, 1024),
+    "hidden": (4, 8, 16, 32, 64, 100, 128, 256, 512),
+    "nx": (1, 2, 4, 8, 16, 32, 64),
+    "layers": (1, 2, 3, 4),
+}
+MEMORY_SAMPLES = (128, 512, 2048, 8192)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"), help="folder for the results")
+    parser.add_argument("--core", type=int, default=0, help="the core to pin to")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu on a machine that is shared")
+    parser.add_argument(
+        "--peak-of", type=int, help="print the peak memory at this J and stop (for its own use)"
+    )
+    options = parser.parse_args()
+    pin(options.core)
+    if options.peak_of is not None:
+        print(peak_megabytes(options.peak_of))
+        return
+    options.out.mkdir(parents=True, exist_ok=True)
+    rows = time_rows(options.clock) + memory_rows()
+    with (options.out / "growth.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["axis", "value", "ms", "gflops", "megabytes"])
+        writer.writeheader()
+        writer.writerows(rows)
+    draw(rows, options.out / "growth.png")
+
+
+def time_rows(clock: str) -> list[dict]:
+    """Milliseconds and rate along each axis."""
+    rows = []
+    for axis, values in AXES.items():
+        for value in values:
+            sizes = replace(Sizes(), **{axis: value})
+            run = make_rollout_gradient(sizes, "fused")
+            run()
+            best = min(seconds(run, clock) for _ in range(5))
+            row = {"axis": axis, "value": value, "ms": 1e3 * best, "gflops": rollout_flop(sizes) / best / 1e9}
+            rows.append(row)
+            print(f"{axis:8} {value:5d} {row['ms']:9.2f} ms {row['gflops']:6.1f} GFLOP/s", flush=True)
+    return rows
+
+
+def memory_rows() -> list[dict]:
+    """Peak memory of a gradient against J, each in a process of its own, above that of the shortest."""
+    peaks = {}
+    for samples in (2, *MEMORY_SAMPLES):
+        command = [sys.executable, __file__, "--peak-of", str(samples)]
+        peaks[samples] = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    rows = [{"axis": "memory", "value": n, "megabytes": peaks[n] - peaks[2]} for n in MEMORY_SAMPLES]
+    for row in rows:
+        print(f"memory   {row['value']:5d} {row['megabytes']:9.1f} MB", flush=True)
+    return rows
+
+
+def peak_megabytes(samples: int) -> float:
+    """The most memory that a gradient of this horizon held, in this process."""
+    import resource
+
+    make_rollout_gradient(replace(Sizes(), samples=samples), "fused")()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def draw(rows: list[dict], path: Path) -> None:
+    """A panel per axis, logarithmic, with the line of proportional growth."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    names = {"samples": "samples J", "memory": "samples J"}
+    axes = list(dict.fromkeys(row["axis"] for row in rows))
+    figure, panels = plt.subplots(2, 3, figsize=(10, 6), layout="constrained")
+    for axis, panel in zip(axes, panels.flat, strict=True):
+        points = [row for row in rows if row["axis"] == axis]
+        quantity = "megabytes" if axis == "memory" else "ms"
+        panel.loglog([row["value"] for row in points], [row[quantity] for row in points], "o-")
+        panel.set_xlabel(names.get(axis, axis))
+        panel.set_ylabel("MB above the shortest" if axis == "memory" else "ms, rollout and gradient")
+        panel.grid(visible=True, which="both", alpha=0.3)
+    figure.suptitle("The fused rollout and its gradient, from the paper's configuration, one core")
+    figure.savefig(path, dpi=120)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Which implementation computes: `fused` where it can, `scan` elsewhere, or the one that was asked for."""
+
+from __future__ import annotations
+
+from jaxtyping import Array, Float
+
+from tausid.errors import ConfigError, unknown_name
+from tausid.networks import AbstractNetwork
+from tausid.rollout.field import VectorField
+from tausid.rollout.fused import (
+    evaluate_fused,
+    fused_missing,
+    refuse_fused,
+    rollout_fused,
+    why_not_fused,
+    why_not_network,
+)
+from tausid.rollout.integrators import FixedStep
+from tausid.rollout.scan import rollout_scan
+
+ENGINES = ("auto", "fused", "scan")
+
+
+def rollout(
+    field: VectorField,
+    x0: Float[Array, "B nx"],
+    u: Float[Array, "J B nu"],
+    dt: Float[Array, "J-1 B"],
+    integrator: FixedStep,
+    *,
+    engine: str = "auto",
+    threads: int = 1,
+) -> Float[Array, "J B nx"]:
+    """Integrate a batch of trajectories with a fixed step (see the contract in `tausid.rollout`).
+
+    Args:
+        field: `dx/dt` as a function of state and input.
+        x0: initial states.
+        u: inputs at the samples.
+        dt: seconds from each sample to the next.
+        integrator: stepper, substeps and hold.
+        engine: `auto` (fused where it supports the model on this machine, else scan), `fused` or `scan`.
+        threads: how many threads the fused engine shares the trajectories among; `scan` leaves that to XLA.
+
+    Returns:
+        States at the samples.
+
+    Raises:
+        ConfigError: an unknown engine, or `fused` where it is not available; the message says why.
+    """
+    if _takes_fused(engine, fused_missing() or why_not_fused(field, integrator)):
+        return rollout_fused(field, x0, u, dt, integrator, threads=threads)
+    return rollout_scan(field, x0, u, dt, integrator)
+
+
+def evaluate(
+    network: AbstractNetwork, z: Float[Array, "*batch n_in"], *, engine: str = "auto", threads: int = 1
+) -> Float[Array, "*batch n_out"]:
+    """The value of a network at many points, such as the outputs along a rollout.
+
+    Args:
+        network: the network.
+        z: the points, along all axes but the last.
+        engine: `auto`, `fused` or `scan`, as for `rollout`; `scan` is the network's own call.
+        threads: how many threads the fused engine shares the points among.
+
+    Returns:
+        `network(z)`.
+
+    Raises:
+        ConfigError: an unknown engine, or `fused` where it is not available; the message says why.
+    """
+    if _takes_fused(engine, fused_missing() or why_not_network(network)):
+        return evaluate_fused(network, z, threads=threads)
+    return network(z)
+
+
+def describe_engine(field: VectorField, integrator: FixedStep) -> str:
+    """Which engine `auto` takes for a model on this machine, and why, in one sentence.
+
+    Args:
+        field: the right-hand side.
+        integrator: how it is integrated.
+
+    Returns:
+        The sentence.
+    """
+    reason = fused_missing() or why_not_fused(field, integrator)
+    if reason is not None:
+        return f"scan, because fused is not available: {reason}"
+    return "fused, which supports this model here"
+
+
+def _takes_fused(engine: str, reason: str | None) -> bool:
+    if engine not in ENGINES:
+        raise ConfigError(unknown_name("engine", engine, ENGINES))
+    if engine == "fused":
+        refuse_fused(reason)
+    return engine != "scan" and reason is None

@@ -1,0 +1,433 @@
+"""One grid for all implementations of the rollout, and oracles that know nothing of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.linalg import expm
+
+from tausid.errors import ConfigError
+from tausid.networks import ACTIVATIONS, MLP, Polynomial, ResidualMLP
+from tausid.rollout import (
+    Adaptive,
+    FixedStep,
+    VectorField,
+    describe_engine,
+    evaluate,
+    fused,
+    fused_missing,
+    instruction_sets,
+    rollout,
+    rollout_fused,
+    rollout_scan,
+    why_not_fused,
+)
+from tausid.steppers import STEPPERS
+
+# Rounding grows with the number of additions; one unit in the last place is 1.2e-7 or 2.2e-16.
+TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
+
+needs_fused = pytest.mark.skipif(
+    fused_missing() is not None, reason=f"the fused engine is missing: {fused_missing()}"
+)
+ENGINES = [
+    pytest.param("scan", id="scan"),
+    *[pytest.param(isa, id=f"fused-{isa}", marks=needs_fused) for isa in instruction_sets() or ["none"]],
+]
+
+
+RK4 = FixedStep()
+
+
+@dataclass(frozen=True)
+class Case:
+    """Sizes and settings of one rollout; the defaults are small and odd."""
+
+    batch: int = 5
+    samples: int = 7
+    nx: int = 3
+    nu: int = 2
+    hidden: tuple[int, ...] = (7, 5)
+    activation: str = "leaky_relu"
+    integrator: FixedStep = RK4
+
+
+# Every stepper, hold, activation and number of layers, in as few compilations as that takes.
+GRID = {
+    "paper": Case(64, 12, 4, 1, (64, 64)),
+    "all ones": Case(1, 2, 1, 1, (1,), "tanh", FixedStep("euler", hold="first")),
+    "no input": Case(nu=0, activation="relu", integrator=FixedStep("heun", substeps=2)),
+    "one sample": Case(samples=1),
+    "one trajectory": Case(1, 30, 3, 2, (33,), "elu", FixedStep("midpoint", hold="first")),
+    "primes": Case(13, 7, 5, 3, (17, 23), "sigmoid", FixedStep("rk4", 3, ("zero", "first", "first"))),
+    "one more than a vector": Case(17, 4, 9, 9, (17, 33, 17), "tanh", FixedStep("heun", hold="first")),
+    "one less than a tile": Case(63, 3, 8, 1, (8, 31, 20, 15), "leaky_relu", FixedStep("midpoint", 2)),
+    "more states than units": Case(6, 5, 40, 3, (3, 4), "relu", FixedStep("rk4", hold="first")),
+    "1000 trajectories": Case(1000, 3, 2, 2, (16, 16), "elu", FixedStep("heun", hold=("first", "zero"))),
+    "10000 steps": Case(2, 10_001, 1, 1, (4,), "tanh", FixedStep("euler")),
+    "wide": Case(10, 3, 2, 1, (130, 70), "sigmoid", FixedStep("euler", 2)),
+}
+
+
+def make_problem(case: Case, dtype: type = np.float64) -> tuple[VectorField, jax.Array, jax.Array, jax.Array]:
+    """Random weights, states, inputs and steps; the states decay, so that long rollouts stay finite."""
+    rng = np.random.default_rng(1)
+
+    def draw(*shape: int) -> jax.Array:
+        return jnp.asarray(rng.normal(size=shape).astype(dtype))
+
+    sizes = (case.nx + case.nu, *case.hidden, case.nx)
+    weights = tuple(draw(m, k) / np.sqrt(k).astype(dtype) for k, m in pairwise(sizes))
+    biases = tuple(draw(m) for m in case.hidden)
+    linear = draw(case.nx, sizes[0]) / 2 - 2 * jnp.eye(case.nx, sizes[0], dtype=dtype)
+    network = ResidualMLP(linear, MLP(weights, biases, case.activation))
+    field = VectorField(network, jnp.asarray(rng.uniform(0.5, 1.5, case.nx).astype(dtype)))
+    dt = jnp.asarray(rng.uniform(0.05, 0.2, (case.samples - 1, case.batch)).astype(dtype))
+    return field, draw(case.batch, case.nx), draw(case.samples, case.batch, case.nu), dt
+
+
+def compute(engine: str, integrator: FixedStep, *arguments, threads: int = 1) -> jax.Array:
+    """The rollout by `scan`, or by the fused engine with the instruction set of that name."""
+    if engine == "scan":
+        return rollout_scan(*arguments, integrator)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TAUSID_FUSED_ISA", engine)
+        return rollout_fused(*arguments, integrator, threads=threads)
+
+
+def value_and_gradients(engine: str, case: Case, problem, **options):
+    """States, and the gradients of a random combination of them to all arguments."""
+    weight = np.random.default_rng(2).normal(size=(case.samples, case.batch, case.nx))
+
+    @jax.jit
+    def pull(problem):
+        x, back = jax.vjp(lambda *p: compute(engine, case.integrator, *p, **options), *problem)
+        return x, back(jnp.asarray(weight, x.dtype))
+
+    return pull(problem)
+
+
+def assert_close(got, wanted, tolerance: float) -> None:
+    """Every array agrees to `tolerance` relative to its largest entry."""
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        scale = np.max(np.abs(b), initial=1e-30)
+        assert np.max(np.abs(a - b), initial=0.0) <= tolerance * scale
+
+
+_references: dict[str, object] = {}
+
+
+def reference(name: str):
+    """Value and gradients by `scan` in float64, once per case."""
+    if name not in _references:
+        with jax.enable_x64(True):
+            _references[name] = value_and_gradients("scan", GRID[name], make_problem(GRID[name]))
+    return _references[name]
+
+
+# `scan` in float64 is the reference itself.
+RUNS = [pytest.param("scan", np.float32, id="scan-float32")] + [
+    pytest.param(*engine.values, dtype, id=f"{engine.id}-{dtype.__name__}", marks=engine.marks)
+    for engine in ENGINES[1:]
+    for dtype in TOLERANCE
+]
+
+
+@pytest.mark.parametrize("name", GRID)
+@pytest.mark.parametrize(("engine", "dtype"), RUNS)
+def test_values_and_gradients_agree(name, engine, dtype):
+    with jax.enable_x64(dtype is np.float64):
+        problem = jax.tree.map(lambda a: a.astype(dtype), make_problem(GRID[name], dtype))
+        x, gradients = value_and_gradients(engine, GRID[name], problem)
+        assert x.dtype == dtype
+        wanted_x, wanted_gradients = reference(name)
+        assert_close(x, wanted_x, TOLERANCE[dtype])
+        assert_close(gradients, wanted_gradients, TOLERANCE[dtype])
+        if (
+            engine != "scan"
+        ):  # without a gradient nothing is kept, and few trajectories take a path of their own
+            assert_close(compute(engine, GRID[name].integrator, *problem), wanted_x, TOLERANCE[dtype])
+
+
+@needs_fused
+@pytest.mark.parametrize("isa", instruction_sets())
+@pytest.mark.parametrize("name", ["paper", "primes", "one less than a tile"])
+def test_recomputed_steps_equal_kept_ones(name, isa, monkeypatch):
+    with jax.enable_x64(True):
+        monkeypatch.setattr(fused, "KEPT_BYTES", 0)
+        got = value_and_gradients(isa, GRID[name], make_problem(GRID[name]))
+    assert_close(got, reference(name), 1e-12)
+
+
+@needs_fused
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_results_are_the_same_from_run_to_run(threads):
+    case = Case(100, 20, 4, 1, (20, 20))
+    problem = make_problem(case, np.float32)
+    first = value_and_gradients(instruction_sets()[0], case, problem, threads=threads)
+    for _ in range(3):
+        again = value_and_gradients(instruction_sets()[0], case, problem, threads=threads)
+        jax.tree.map(np.testing.assert_array_equal, again, first)
+    # Threads only change the order of the sums over trajectories.
+    assert_close(first, value_and_gradients("scan", case, problem), 1e-5)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("activation", fused.FUSED_ACTIVATIONS)
+@pytest.mark.parametrize("batch", [1, 20])
+def test_nan_in_nan_out(engine, activation, batch):
+    case = Case(batch=batch, activation=activation)
+    field, x0, u, dt = make_problem(case, np.float32)
+    x = compute(engine, case.integrator, field, x0.at[0, 0].set(jnp.nan), u, dt)
+    assert np.isnan(x[1:, 0]).all()
+    assert np.isfinite(x[:, 1:]).all()
+    x = compute(engine, case.integrator, field, x0, u.at[3, -1].set(jnp.nan), dt)
+    assert np.isnan(x[4:, -1]).all()
+    assert np.isfinite(x[:4]).all()
+    _, gradients = value_and_gradients(engine, case, (field, x0, u, dt * jnp.nan))
+    assert np.isnan(gradients[0].rate).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_overflow_is_no_crash(engine):
+    field, x0, u, dt = make_problem(Case(samples=50), np.float32)
+    x, _ = value_and_gradients(engine, Case(samples=50), (field, x0, u, 1e6 * dt))
+    assert not np.isfinite(x[-1]).any()
+
+
+def refine(u, dt, parts: int, hold: str):
+    """The same input on a grid `parts` times as fine: many small steps without unrolling substeps."""
+    share = np.arange(parts)[:, None, None] / parts * (hold == "first")
+    between = u[:-1, None] + share * (u[1:, None] - u[:-1, None])
+    fine = jnp.concatenate([between.reshape(-1, *u.shape[1:]), u[-1:]])
+    return fine, jnp.repeat(dt / parts, parts, axis=0)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("hold", ["zero", "first"])
+def test_linear_field_follows_the_matrix_exponential(engine, hold):
+    with jax.enable_x64(True):
+        field, x0, u, dt = make_problem(Case(samples=6))
+        field = eqx.tree_at(lambda f: f.network.mlp.weights[-1], field, replace_fn=jnp.zeros_like)
+        x = compute(engine, FixedStep(hold=hold), field, x0, *refine(u, dt, 50, hold))[::50]
+        # RK4 with steps h up to 0.004 s and rates below 10 / s: an error of (10 h)^5 / 120 a step, 250 steps.
+        assert_close(x, exact_linear(field, x0, u, dt, hold), 3e-7)
+
+
+def exact_linear(field, x0, u, dt, hold):
+    """States of `dx/dt = A x + B u` at the samples: the augmented system [x; u; du/dt] is autonomous."""
+    matrix = np.asarray(field.rate[:, None] * field.network.linear)
+    nx, nu = x0.shape[1], u.shape[2]
+    augmented = np.zeros((nx + 2 * nu, nx + 2 * nu))
+    augmented[:nx, : nx + nu] = matrix
+    augmented[nx : nx + nu, nx + nu :] = np.eye(nu)
+    x = [np.asarray(x0)]
+    for j, step in enumerate(np.asarray(dt)):
+        slope = (u[j + 1] - u[j]) / step[:, None] * (hold == "first")
+        z = np.concatenate([x[-1], u[j], slope], axis=1)
+        x.append(np.stack([(expm(augmented * h) @ row)[:nx] for h, row in zip(step, z, strict=True)]))
+    return np.stack(x)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("stepper", STEPPERS.values(), ids=STEPPERS)
+def test_order_of_convergence(engine, stepper):
+    with jax.enable_x64(True):
+        field, x0, u, dt = make_problem(Case(batch=3, samples=4, activation="tanh"))
+
+        def last_states(name: str, parts: int):
+            return compute(engine, FixedStep(name, hold="first"), field, x0, *refine(u, dt, parts, "first"))[
+                -1
+            ]
+
+        exact = last_states("rk4", 256)
+        errors = [np.max(np.abs(last_states(stepper.name, parts) - exact)) for parts in (16, 32)]
+    # The error falls by 2^order; at 16 parts the next order still shows a little.
+    assert np.log2(errors[0] / errors[1]) == pytest.approx(stepper.order, abs=0.15)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_gradients_agree_with_finite_differences(engine):
+    case = Case(batch=3, samples=5, activation="tanh", integrator=FixedStep(substeps=2, hold="first"))
+    with jax.enable_x64(True):
+        problem = make_problem(case)
+        direction = jax.tree.map(lambda a: jnp.cos(3.0 * jnp.arange(a.size)).reshape(a.shape), problem)
+        weight = np.random.default_rng(2).normal(size=(case.samples, case.batch, case.nx))
+
+        def loss(step: float) -> float:
+            moved = jax.tree.map(lambda a, d: a + step * d, problem, direction)
+            return float(np.sum(weight * np.asarray(compute(engine, case.integrator, *moved))))
+
+        _, gradients = value_and_gradients(engine, case, problem)
+        slope = sum(jax.tree.leaves(jax.tree.map(lambda g, d: jnp.sum(g * d), gradients, direction)))
+        # Central differences: 1e-5^2 of truncation and 1e-16 / 1e-5 of rounding.
+        assert (loss(1e-5) - loss(-1e-5)) / 2e-5 == pytest.approx(float(slope), rel=1e-8)
+
+
+@needs_fused
+@pytest.mark.parametrize("isa", instruction_sets())
+@pytest.mark.parametrize("points", [(1,), (100,), (7, 9)])
+@pytest.mark.parametrize("activation", fused.FUSED_ACTIVATIONS)
+def test_network_alone(isa, points, activation, monkeypatch):
+    monkeypatch.setenv("TAUSID_FUSED_ISA", isa)
+    with jax.enable_x64(True):
+        network = make_problem(Case(nx=4, nu=2, hidden=(20, 9), activation=activation))[0].network
+        z = jnp.asarray(np.random.default_rng(3).normal(size=(*points, 6)))
+
+        def pull(function, z, network):
+            y, back = jax.vjp(lambda network, z: function(network, z), network, z)
+            return y, back(jnp.cos(y))
+
+        got = pull(partial(evaluate, engine="fused"), z, network)
+        assert_close(got, pull(partial(evaluate, engine="scan"), z, network), 1e-12)
+        monkeypatch.setattr(fused, "KEPT_BYTES", 0)
+        assert_close(pull(partial(evaluate, engine="fused"), z, network), got, 1e-12)
+
+
+@needs_fused
+@pytest.mark.parametrize("activation", fused.FUSED_ACTIVATIONS)
+@pytest.mark.parametrize("isa", instruction_sets())
+def test_activation_far_from_zero(activation, isa, monkeypatch):
+    monkeypatch.setenv("TAUSID_FUSED_ISA", isa)
+    with jax.enable_x64(True):
+        one = jnp.ones((1, 1))
+        network = ResidualMLP(0 * one, MLP((one, one), (jnp.zeros(1),), activation))
+        small = jnp.geomspace(1e-12, 1, 99)
+        z = jnp.concatenate([jnp.linspace(-800, 800, 801), small, -small])
+        got = evaluate(network, z[:, None], engine="fused")[:, 0]
+        # A few units in the last place; the sigmoid's tail is 1 - (1 - small), good to 1e-16 of its range.
+        atol = 1e-16 if activation == "sigmoid" else 0.0
+        np.testing.assert_allclose(got, ACTIVATIONS[activation](z), rtol=1e-14, atol=atol)
+
+
+@needs_fused
+def test_vmap_calls_one_after_the_other():
+    case = Case()
+    field, x0, u, dt = make_problem(case, np.float32)
+    stacked = jnp.stack([x0, 2 * x0])
+    got = jax.vmap(lambda x: rollout_fused(field, x, u, dt, case.integrator))(stacked)
+    assert_close(got[1], rollout_scan(field, 2 * x0, u, dt, case.integrator), 1e-5)
+
+
+@needs_fused
+def test_scalar_rate_and_mixed_types():
+    case = Case()
+    with jax.enable_x64(True):
+        field, x0, u, dt = make_problem(case)
+        field = eqx.tree_at(lambda f: f.rate, field, jnp.float32(0.5))
+        wanted = rollout_scan(field, x0, u, dt, case.integrator)
+        assert_close(rollout_fused(field, x0, u, dt, case.integrator), wanted, 1e-12)
+
+
+def unsupported() -> dict[str, tuple[VectorField, object, str]]:
+    field = make_problem(Case(), np.float32)[0]
+    polynomial = Polynomial.random(jax.random.key(0), 5, 3, degree=2, weight_range=0.1)
+    deep = make_problem(Case(hidden=(2,) * 5), np.float32)[0]
+    biased = eqx.tree_at(lambda f: f.network.mlp.biases, field, (*field.network.mlp.biases, jnp.zeros(3)))
+    return {
+        "function": (lambda x, u: x, FixedStep(), "must be a `VectorField`; got function"),
+        "adaptive": (field, Adaptive(), "must take fixed steps; got Adaptive"),
+        "polynomial": (VectorField(polynomial, jnp.ones(3)), FixedStep(), "`ResidualMLP`; got Polynomial"),
+        "deep": (deep, FixedStep(), "1 to 4 hidden layers; got 5"),
+        "biased": (biased, FixedStep(), "no bias in its output layer"),
+        "gelu": (make_problem(Case(activation="gelu"), np.float32)[0], FixedStep(), "got gelu"),
+    }
+
+
+@pytest.mark.parametrize("name", unsupported())
+def test_unsupported_models_are_named(name):
+    field, integrator, message = unsupported()[name]
+    assert message in why_not_fused(field, integrator)
+
+
+def test_supported_model_has_no_reason():
+    assert why_not_fused(make_problem(Case(), np.float32)[0], FixedStep()) is None
+
+
+def test_auto_falls_back_to_scan():
+    case = Case(activation="gelu")
+    problem = make_problem(case, np.float32)
+    got = rollout(*problem, case.integrator, engine="auto")
+    assert_close(got, rollout_scan(*problem, case.integrator), 0.0)
+    assert "got gelu" in describe_engine(problem[0], case.integrator) or fused_missing()
+    assert describe_engine(problem[0], case.integrator).startswith("scan, because")
+
+
+@needs_fused
+def test_auto_takes_fused_where_it_can():
+    problem = make_problem(GRID["paper"], np.float32)
+    jaxpr = str(jax.make_jaxpr(lambda *p: rollout(*p, FixedStep()))(*problem))
+    assert "tausid_rollout_forward_f32" in jaxpr
+    assert describe_engine(problem[0], FixedStep()) == "fused, which supports this model here"
+
+
+def test_fused_engine_says_why_it_cannot():
+    case = Case(activation="gelu")
+    with pytest.raises(ConfigError, match=r"engine 'fused' is not available: .*Use engine='auto'"):
+        rollout(*make_problem(case, np.float32), case.integrator, engine="fused")
+
+
+def test_unknown_engine():
+    case = Case()
+    with pytest.raises(ConfigError, match="unknown engine 'fast'"):
+        rollout(*make_problem(case, np.float32), case.integrator, engine="fast")
+
+
+def test_environment_switches_the_engine_off(monkeypatch):
+    monkeypatch.setenv("TAUSID_NO_FUSED", "1")
+    assert "TAUSID_NO_FUSED" in fused_missing()
+    with pytest.raises(ConfigError, match="TAUSID_NO_FUSED"):
+        rollout_fused(*make_problem(Case(), np.float32), FixedStep())
+
+
+@needs_fused
+def test_unknown_instruction_set(monkeypatch):
+    monkeypatch.setenv("TAUSID_FUSED_ISA", "avx1024")
+    with pytest.raises(ConfigError, match="unknown TAUSID_FUSED_ISA 'avx1024'"):
+        rollout_fused(*make_problem(Case(), np.float32), FixedStep())
+
+
+def test_missing_library_is_named(monkeypatch):
+    monkeypatch.setattr(fused, "find_spec", lambda name: None)
+    fused._load.cache_clear()
+    try:
+        assert "not compiled" in fused_missing() or "TAUSID_NO_FUSED" in fused_missing()
+        assert instruction_sets() == ()
+    finally:
+        fused._load.cache_clear()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak memory from Linux's /proc")
+@needs_fused
+def test_long_free_run_needs_little_memory():
+    code = """
+import jax, jax.numpy as jnp, resource
+from tausid.networks import ResidualMLP
+from tausid.rollout import FixedStep, VectorField, rollout_fused
+key = jax.random.key(0)
+network = ResidualMLP.random(key, 5, 4, hidden=(64, 64), activation="leaky_relu", weight_range=0.1)
+field = VectorField(network, jnp.ones(()))
+def run(samples):
+    u, dt = jnp.ones((samples, 1, 1)), jnp.full((samples - 1, 1), 0.03)
+    rollout_fused(field, jnp.zeros((1, 4)), u, dt, FixedStep()).block_until_ready()
+run(10)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+run(1_000_000)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
+    )
+    # u, dt and x are 24 MB; XLA holds a few copies of them at most.
+    assert int(out.stdout) * 1024 < 200e6
