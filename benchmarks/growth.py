@@ -32,9 +32,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"), help="folder for the results")
     parser.add_argument("--core", type=int, default=0, help="the core to pin to")
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu on a machine that is shared")
-    parser.add_argument(
-        "--peak-of", type=int, help="print the peak memory at this J and stop (for its own use)"
-    )
+    parser.add_argument("--peak-of", type=int, help="print the peak memory at this J and stop (for its own use)")
     options = parser.parse_args()
     pin(options.core)
     if options.peak_of is not None:

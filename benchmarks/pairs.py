@@ -23,9 +23,7 @@ GOAL = 1.8
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seconds", type=float, default=10.0, help="how long each measurement lasts")
-    parser.add_argument(
-        "--worker", type=int, help="train on this core and print steps per second (its own use)"
-    )
+    parser.add_argument("--worker", type=int, help="train on this core and print steps per second (its own use)")
     options = parser.parse_args()
     if options.worker is not None:
         print(steps_per_second(options.worker, options.seconds))

@@ -112,9 +112,7 @@ def make_networks(sizes: Sizes):
         (sizes.past * (sizes.nu + sizes.ny), sizes.nx),
     ]
     options = {"hidden": (sizes.hidden,) * sizes.layers, "activation": "leaky_relu", "weight_range": 0.1}
-    return tuple(
-        ResidualMLP.random(k, n_in, n_out, **options) for k, (n_in, n_out) in zip(keys, ends, strict=True)
-    )
+    return tuple(ResidualMLP.random(k, n_in, n_out, **options) for k, (n_in, n_out) in zip(keys, ends, strict=True))
 
 
 def make_jax_steps(sizes: Sizes, steps: int, rollout, evaluate) -> Callable[[], object]:
@@ -163,14 +161,14 @@ def make_tausid_steps(sizes: Sizes, steps: int, engine: str) -> Callable[[], obj
     """tausid's optimiser step with one of its engines."""
     import jax.numpy as jnp
 
-    from tausid.rollout import FixedStep, VectorField, evaluate, rollout
+    from tausid.rollout import Engine, FixedStep, VectorField, evaluate, rollout
 
     dt = jnp.full((sizes.samples - 1, sizes.batch), sizes.ts)
 
     def states(f, x0, u):
-        return rollout(VectorField(f, jnp.ones(())), x0, u, dt, FixedStep(), engine=engine)
+        return rollout(VectorField(f, jnp.ones(())), x0, u, dt, FixedStep(), engine=Engine(engine))
 
-    return make_jax_steps(sizes, steps, states, lambda network, z: evaluate(network, z, engine=engine))
+    return make_jax_steps(sizes, steps, states, lambda network, z: evaluate(network, z, engine=Engine(engine)))
 
 
 def make_rollout_gradient(sizes: Sizes, engine: str, repeats: int = 1) -> Callable[[], object]:
@@ -187,14 +185,14 @@ def make_rollout_gradient(sizes: Sizes, engine: str, repeats: int = 1) -> Callab
     import jax
     import jax.numpy as jnp
 
-    from tausid.rollout import FixedStep, VectorField, rollout
+    from tausid.rollout import Engine, FixedStep, VectorField, rollout
 
     u = jnp.ones((sizes.samples, sizes.batch, sizes.nu))
     dt = jnp.full((sizes.samples - 1, sizes.batch), sizes.ts)
     start = VectorField(make_networks(sizes)[0], jnp.ones(())), jnp.ones((sizes.batch, sizes.nx))
 
     def total(arguments):
-        return jnp.sum(rollout(*arguments, u, dt, FixedStep(), engine=engine))
+        return jnp.sum(rollout(*arguments, u, dt, FixedStep(), engine=Engine(engine)))
 
     def descend(_, arguments):
         return jax.tree.map(lambda a, d: a - 1e-9 * d, arguments, jax.grad(total)(arguments))

@@ -53,9 +53,7 @@ def measure(clock: str) -> dict:
         "microseconds_per_sample": microseconds,
         "million_samples_s": microseconds["fused"],
         "megabytes": megabytes,
-        "times_faster": {
-            name: t / microseconds["fused"] for name, t in microseconds.items() if name != "fused"
-        },
+        "times_faster": {name: t / microseconds["fused"] for name, t in microseconds.items() if name != "fused"},
         "passed": {"megabytes": megabytes <= GOALS["megabytes"]},
     }
     if "deepsi" in microseconds:
@@ -73,10 +71,10 @@ def make_tausid(engine: str):
     import jax
     import jax.numpy as jnp
 
-    from tausid.rollout import FixedStep, VectorField, rollout
+    from tausid.rollout import Engine, FixedStep, VectorField, rollout
 
     field = VectorField(make_networks(Sizes())[0], jnp.ones(()))
-    simulate = jax.jit(lambda x0, u, dt: rollout(field, x0, u, dt, FixedStep(), engine=engine))
+    simulate = jax.jit(lambda x0, u, dt: rollout(field, x0, u, dt, FixedStep(), engine=Engine(engine)))
 
     def make(samples: int):
         sizes = Sizes(record=samples)
@@ -145,13 +143,9 @@ def make_deepsi():
 
 def as_text(result: dict) -> str:
     """The same as a small table."""
-    lines = [
-        f"{name:8} {value:10.2f} us a sample" for name, value in result["microseconds_per_sample"].items()
-    ]
+    lines = [f"{name:8} {value:10.2f} us a sample" for name, value in result["microseconds_per_sample"].items()]
     lines.append(f"a million samples: {result['million_samples_s']:.2f} s, {result['megabytes']:.0f} MB")
-    lines += [
-        f"{'reached' if ok else 'MISSED'}: {name} {GOALS[name]:g}" for name, ok in result["passed"].items()
-    ]
+    lines += [f"{'reached' if ok else 'MISSED'}: {name} {GOALS[name]:g}" for name, ok in result["passed"].items()]
     return "\n".join(lines)
 
 

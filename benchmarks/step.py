@@ -72,9 +72,7 @@ def make_contenders(sizes: Sizes) -> dict:
 def summarise(sizes: Sizes, times: dict[str, list[float]], missing: list[str]) -> dict:
     """Medians, spreads, ratios taken round by round, and whether the pass marks are reached."""
     steps = {name: values for name, values in times.items() if name not in ("rollout", "sgemm")}
-    share_step = [
-        step_flop(sizes) / t / 1e9 / peak for t, peak in zip(times["fused"], times["sgemm"], strict=True)
-    ]
+    share_step = [step_flop(sizes) / t / 1e9 / peak for t, peak in zip(times["fused"], times["sgemm"], strict=True)]
     share_rollout = [
         rollout_flop(sizes) / t / 1e9 / peak for t, peak in zip(times["rollout"], times["sgemm"], strict=True)
     ]
@@ -112,9 +110,7 @@ def as_text(result: dict) -> str:
         f"sgemm {result['sgemm_gflops']:.0f} GFLOP/s; fused step {share['step']:.0%} of it, "
         f"rollout alone {share['rollout']:.0%}"
     )
-    lines += [
-        f"{'reached' if ok else 'MISSED'}: {name} {GOALS[name]:g}" for name, ok in result["passed"].items()
-    ]
+    lines += [f"{'reached' if ok else 'MISSED'}: {name} {GOALS[name]:g}" for name, ok in result["passed"].items()]
     return "\n".join(lines)
 
 

@@ -10,7 +10,7 @@ import pytest
 from tausid import Adaptive, ConfigError, FixedStep, Tau, recipe_config
 from tausid.free_run import run
 from tausid.models import Encoder, FreeState, StateSpace, build_state_space
-from tausid.rollout import VectorField, rollout_scan
+from tausid.rollout import Engine, VectorField, rollout_scan
 
 
 def model(tau: float | list[float] = 2.0, **settings) -> StateSpace:
@@ -79,16 +79,18 @@ def test_gradients_agree_with_finite_differences():
 def test_an_adaptive_solver_confirms_the_fixed_step():
     m = model(tau=2.0)
     arguments = (jnp.asarray(X0), jnp.asarray(INPUTS), jnp.asarray(DT))
-    fixed, _ = run(m, *arguments, FixedStep("rk4", 4))
-    adaptive, _ = run(m, *arguments, Adaptive(1e-6, 1e-6))
-    coarse, _ = run(m, *arguments, FixedStep("euler", 1))
+    fixed, _ = run(m, *arguments, FixedStep("rk4", 4), Engine())
+    adaptive, _ = run(m, *arguments, Adaptive(1e-6, 1e-6), Engine())
+    coarse, _ = run(m, *arguments, FixedStep("euler", 1), Engine())
     # Single precision accumulates some 1e-6 over 59 steps; Euler is off by far more, so the check can fail.
     np.testing.assert_allclose(fixed, adaptive, atol=2e-5)
     assert np.abs(coarse - adaptive).max() > 1e-3
 
 
 def test_an_adaptive_solver_that_runs_out_of_steps_gives_nan():
-    x, _ = run(model(), jnp.asarray(X0), jnp.asarray(INPUTS), jnp.asarray(DT), Adaptive(1e-7, 1e-7, max_steps=1))
+    x, _ = run(
+        model(), jnp.asarray(X0), jnp.asarray(INPUTS), jnp.asarray(DT), Adaptive(1e-7, 1e-7, max_steps=1), Engine()
+    )
     assert np.isnan(np.asarray(x)[1:]).all()
 
 
@@ -140,6 +142,6 @@ def test_the_dae_network_is_there_only_when_it_has_a_weight():
 
 def test_a_polynomial_model_simulates():
     m = model(network="polynomial", weight_range=0.01)
-    x, y = run(m, jnp.asarray(X0), jnp.asarray(INPUTS), jnp.asarray(DT), FixedStep())
+    x, y = run(m, jnp.asarray(X0), jnp.asarray(INPUTS), jnp.asarray(DT), FixedStep(), Engine())
     assert x.shape == (60, 3)
     assert np.isfinite(y).all()

@@ -20,6 +20,7 @@ from tausid.errors import ConfigError
 from tausid.networks import ACTIVATIONS, MLP, Polynomial, ResidualMLP
 from tausid.rollout import (
     Adaptive,
+    Engine,
     FixedStep,
     VectorField,
     describe_engine,
@@ -37,9 +38,7 @@ from tausid.steppers import STEPPERS
 # Rounding grows with the number of additions; one unit in the last place is 1.2e-7 or 2.2e-16.
 TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
 
-needs_fused = pytest.mark.skipif(
-    fused_missing() is not None, reason=f"the fused engine is missing: {fused_missing()}"
-)
+needs_fused = pytest.mark.skipif(fused_missing() is not None, reason=f"the fused engine is missing: {fused_missing()}")
 ENGINES = [
     pytest.param("scan", id="scan"),
     *[pytest.param(isa, id=f"fused-{isa}", marks=needs_fused) for isa in instruction_sets() or ["none"]],
@@ -154,9 +153,7 @@ def test_values_and_gradients_agree(name, engine, dtype):
         wanted_x, wanted_gradients = reference(name)
         assert_close(x, wanted_x, TOLERANCE[dtype])
         assert_close(gradients, wanted_gradients, TOLERANCE[dtype])
-        if (
-            engine != "scan"
-        ):  # without a gradient nothing is kept, and few trajectories take a path of their own
+        if engine != "scan":  # without a gradient nothing is kept, and few trajectories take a path of their own
             assert_close(compute(engine, GRID[name].integrator, *problem), wanted_x, TOLERANCE[dtype])
 
 
@@ -247,9 +244,7 @@ def test_order_of_convergence(engine, stepper):
         field, x0, u, dt = make_problem(Case(batch=3, samples=4, activation="tanh"))
 
         def last_states(name: str, parts: int):
-            return compute(engine, FixedStep(name, hold="first"), field, x0, *refine(u, dt, parts, "first"))[
-                -1
-            ]
+            return compute(engine, FixedStep(name, hold="first"), field, x0, *refine(u, dt, parts, "first"))[-1]
 
         exact = last_states("rk4", 256)
         errors = [np.max(np.abs(last_states(stepper.name, parts) - exact)) for parts in (16, 32)]
@@ -289,10 +284,10 @@ def test_network_alone(isa, points, activation, monkeypatch):
             y, back = jax.vjp(lambda network, z: function(network, z), network, z)
             return y, back(jnp.cos(y))
 
-        got = pull(partial(evaluate, engine="fused"), z, network)
-        assert_close(got, pull(partial(evaluate, engine="scan"), z, network), 1e-12)
+        got = pull(partial(evaluate, engine=Engine("fused")), z, network)
+        assert_close(got, pull(partial(evaluate, engine=Engine("scan")), z, network), 1e-12)
         monkeypatch.setattr(fused, "KEPT_BYTES", 0)
-        assert_close(pull(partial(evaluate, engine="fused"), z, network), got, 1e-12)
+        assert_close(pull(partial(evaluate, engine=Engine("fused")), z, network), got, 1e-12)
 
 
 @needs_fused
@@ -305,7 +300,7 @@ def test_activation_far_from_zero(activation, isa, monkeypatch):
         network = ResidualMLP(0 * one, MLP((one, one), (jnp.zeros(1),), activation))
         small = jnp.geomspace(1e-12, 1, 99)
         z = jnp.concatenate([jnp.linspace(-800, 800, 801), small, -small])
-        got = evaluate(network, z[:, None], engine="fused")[:, 0]
+        got = evaluate(network, z[:, None], engine=Engine("fused"))[:, 0]
         # A few units in the last place; the sigmoid's tail is 1 - (1 - small), good to 1e-16 of its range.
         atol = 1e-16 if activation == "sigmoid" else 0.0
         np.testing.assert_allclose(got, ACTIVATIONS[activation](z), rtol=1e-14, atol=atol)
@@ -358,7 +353,7 @@ def test_supported_model_has_no_reason():
 def test_auto_falls_back_to_scan():
     case = Case(activation="gelu")
     problem = make_problem(case, np.float32)
-    got = rollout(*problem, case.integrator, engine="auto")
+    got = rollout(*problem, case.integrator, engine=Engine("auto"))
     assert_close(got, rollout_scan(*problem, case.integrator), 0.0)
     assert "got gelu" in describe_engine(problem[0], case.integrator) or fused_missing()
     assert describe_engine(problem[0], case.integrator).startswith("scan, because")
@@ -375,13 +370,13 @@ def test_auto_takes_fused_where_it_can():
 def test_fused_engine_says_why_it_cannot():
     case = Case(activation="gelu")
     with pytest.raises(ConfigError, match=r"engine 'fused' is not available: .*Use engine='auto'"):
-        rollout(*make_problem(case, np.float32), case.integrator, engine="fused")
+        rollout(*make_problem(case, np.float32), case.integrator, engine=Engine("fused"))
 
 
 def test_unknown_engine():
     case = Case()
     with pytest.raises(ConfigError, match="unknown engine 'fast'"):
-        rollout(*make_problem(case, np.float32), case.integrator, engine="fast")
+        rollout(*make_problem(case, np.float32), case.integrator, engine=Engine("fast"))
 
 
 def test_environment_switches_the_engine_off(monkeypatch):
@@ -426,8 +421,6 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 run(1_000_000)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
-    out = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
-    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
     # u, dt and x are 24 MB; XLA holds a few copies of them at most.
     assert int(out.stdout) * 1024 < 200e6

@@ -34,6 +34,8 @@ class Config:
         stepper: explicit Runge-Kutta method.
         substeps: integration steps per sampling interval.
         hold: inputs between samples: `zero` or `first`, for all or one per input.
+        engine: what computes the rollout: `fused` (C++), `scan` (JAX), or `auto`, the first where it can.
+        threads: threads of the fused engine; one, because one process per core is faster for models this small.
         horizon: samples per training window, J; `full` for one window per record.
         batch: windows per step.
         max_steps: most optimiser steps.
@@ -72,6 +74,8 @@ class Config:
     stepper: str = "rk4"
     substeps: int = 1
     hold: str | tuple[str, ...] = "zero"
+    engine: str = "auto"
+    threads: int = 1
 
     # The optimisation.
     horizon: int | str = 128
@@ -131,6 +135,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "init": ("random", "bla"),
     "initial_state": ("encoder", "free"),
     "schedule": ("three-step", "cosine"),
+    "engine": ("auto", "fused", "scan"),
 }
 
 WHOLE_NUMBERS: dict[str, int] = {
@@ -140,6 +145,7 @@ WHOLE_NUMBERS: dict[str, int] = {
     "na": 0,
     "nb": 0,
     "substeps": 1,
+    "threads": 1,
     "batch": 1,
     "max_steps": 1,
     "patience": 1,

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from tausid.models import FreeState, StateSpace
-from tausid.rollout import Adaptive, FixedStep, Integrator, rollout_scan
+from tausid.rollout import Adaptive, Engine, FixedStep, Integrator, rollout, rollout_scan
 
 # Samples that the estimate of a free initial state may see, at least: enough to tell states from noise.
 LEAST_FOR_INITIAL_STATE = 50
@@ -36,6 +36,7 @@ def run(
     u: Float[Array, "N nu"],
     dt: Float[Array, "N-1"],
     integrator: Integrator,
+    engine: Engine,
 ) -> tuple[Float[Array, "N nx"], Float[Array, "N ny"]]:
     """States and outputs of one trajectory from its initial state.
 
@@ -45,11 +46,18 @@ def run(
         u: inputs, normalized.
         dt: seconds from each sample to the next.
         integrator: how to integrate.
+        engine: what computes, for a fixed step.
 
     Returns:
         States and outputs, normalized.
     """
-    x = _rollout(model, x0[None], u[:, None], dt[:, None], integrator)[:, 0]
+    batch = (x0[None], u[:, None], dt[:, None])
+    if isinstance(integrator, Adaptive):
+        from tausid.rollout.adaptive import rollout_adaptive
+
+        x = rollout_adaptive(model.field, *batch, integrator)[:, 0]
+    else:
+        x = rollout(model.field, *batch, integrator, engine)[:, 0]
     return x, model.output(x, u)
 
 
@@ -106,14 +114,6 @@ def estimate_initial_state(
     return np.asarray(found.x)
 
 
-def _rollout(model: StateSpace, x0: Array, u: Array, dt: Array, integrator: Integrator) -> Array:
-    if isinstance(integrator, Adaptive):
-        from tausid.rollout.adaptive import rollout_adaptive
-
-        return rollout_adaptive(model.field, x0, u, dt, integrator)
-    return rollout_scan(model.field, x0, u, dt, integrator)
-
-
 @eqx.filter_jit
 def _residuals(
     model: StateSpace,
@@ -124,6 +124,7 @@ def _residuals(
     dt: Array,
     integrator: FixedStep,
 ) -> Array:
+    # Forward mode is cheap for a few states, and the fused engine has only reverse mode.
     x = rollout_scan(model.field, x0[None], u[:, None], dt[:, None], integrator)[:, 0]
     return jnp.where(measured, model.output(x, u) - y, 0.0).ravel()
 

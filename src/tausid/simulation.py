@@ -21,7 +21,7 @@ from tausid.errors import ConfigError, DataError, DivergenceError, StorageError
 from tausid.holds import HOLDS, hold_slopes
 from tausid.models import FreeState, StateSpace, build_state_space
 from tausid.records import UNIFORM_TOLERANCE, Record
-from tausid.rollout import FixedStep, Integrator
+from tausid.rollout import Engine, FixedStep, Integrator
 from tausid.scaling import Scaling
 from tausid.storage import read_arrays, write_arrays
 from tausid.tau import Tau
@@ -127,6 +127,7 @@ class Model:
             jnp.asarray(self.scaling.normalize_u(u_run)),
             jnp.asarray(np.diff(t_run)),
             how,
+            Engine(self.config.engine, self.config.threads),
         )
         skipped = int(np.sum(t_out < record.t[self._skipped(start, x0)]))
         picked = np.searchsorted(t_run, t_out[np.sum(t_out < t_run[0]) :] - UNIFORM_TOLERANCE * self.ts)

@@ -2,7 +2,7 @@
 
 The contract of every implementation, tested on one grid (`tests/test_rollout.py`):
 
-    x = rollout(field, x0, u, dt, integrator)
+    x = rollout(field, x0, u, dt, integrator, engine)
 
 with `x0 (B, nx)`, `u (J, B, nu)`, `dt (J-1, B)` in seconds and `x (J, B, nx)`, time first. `x[0]` is `x0`;
 step j goes from sample j to j + 1 and lasts `dt[j]`. Differentiable with respect to the field's weights,
@@ -10,7 +10,7 @@ step j goes from sample j to j + 1 and lasts `dt[j]`. Differentiable with respec
 the implementations.
 """
 
-from tausid.rollout.engines import ENGINES, describe_engine, evaluate, rollout
+from tausid.rollout.engines import ENGINES, Engine, describe_engine, evaluate, rollout
 from tausid.rollout.field import VectorField
 from tausid.rollout.fused import evaluate_fused, fused_missing, instruction_sets, rollout_fused, why_not_fused
 from tausid.rollout.integrators import Adaptive, FixedStep, Integrator
@@ -19,6 +19,7 @@ from tausid.rollout.scan import rollout_scan
 __all__ = [
     "ENGINES",
     "Adaptive",
+    "Engine",
     "FixedStep",
     "Integrator",
     "VectorField",

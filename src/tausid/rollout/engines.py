@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from jaxtyping import Array, Float
 
 from tausid.errors import ConfigError, unknown_name
@@ -21,15 +23,38 @@ from tausid.rollout.scan import rollout_scan
 ENGINES = ("auto", "fused", "scan")
 
 
+@dataclass(frozen=True)
+class Engine:
+    """What computes: `auto` takes fused where it supports the model on this machine, and scan elsewhere.
+
+    Args:
+        name: `auto`, `fused` or `scan`.
+        threads: threads that the fused engine shares trajectories among; `scan` leaves that to XLA.
+
+    Raises:
+        ConfigError: an unknown name, or fewer than one thread.
+    """
+
+    name: str = "auto"
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        if self.name not in ENGINES:
+            raise ConfigError(unknown_name("engine", self.name, ENGINES))
+        if self.threads < 1:
+            raise ConfigError(f"`threads` must be at least 1; got {self.threads}. Use 1 unless one run has all cores.")
+
+
+AUTO = Engine()
+
+
 def rollout(
     field: VectorField,
     x0: Float[Array, "B nx"],
     u: Float[Array, "J B nu"],
     dt: Float[Array, "J-1 B"],
     integrator: FixedStep,
-    *,
-    engine: str = "auto",
-    threads: int = 1,
+    engine: Engine = AUTO,
 ) -> Float[Array, "J B nx"]:
     """Integrate a batch of trajectories with a fixed step (see the contract in `tausid.rollout`).
 
@@ -39,8 +64,7 @@ def rollout(
         u: inputs at the samples.
         dt: seconds from each sample to the next.
         integrator: stepper, substeps and hold.
-        engine: `auto` (fused where it supports the model on this machine, else scan), `fused` or `scan`.
-        threads: how many threads the fused engine shares the trajectories among; `scan` leaves that to XLA.
+        engine: what computes.
 
     Returns:
         States at the samples.
@@ -49,20 +73,19 @@ def rollout(
         ConfigError: an unknown engine, or `fused` where it is not available; the message says why.
     """
     if _takes_fused(engine, fused_missing() or why_not_fused(field, integrator)):
-        return rollout_fused(field, x0, u, dt, integrator, threads=threads)
+        return rollout_fused(field, x0, u, dt, integrator, threads=engine.threads)
     return rollout_scan(field, x0, u, dt, integrator)
 
 
 def evaluate(
-    network: AbstractNetwork, z: Float[Array, "*batch n_in"], *, engine: str = "auto", threads: int = 1
+    network: AbstractNetwork, z: Float[Array, "*batch n_in"], engine: Engine = AUTO
 ) -> Float[Array, "*batch n_out"]:
     """The value of a network at many points, such as the outputs along a rollout.
 
     Args:
         network: the network.
         z: the points, along all axes but the last.
-        engine: `auto`, `fused` or `scan`, as for `rollout`; `scan` is the network's own call.
-        threads: how many threads the fused engine shares the points among.
+        engine: what computes; `scan` is the network's own call.
 
     Returns:
         `network(z)`.
@@ -71,7 +94,7 @@ def evaluate(
         ConfigError: an unknown engine, or `fused` where it is not available; the message says why.
     """
     if _takes_fused(engine, fused_missing() or why_not_network(network)):
-        return evaluate_fused(network, z, threads=threads)
+        return evaluate_fused(network, z, threads=engine.threads)
     return network(z)
 
 
@@ -91,9 +114,7 @@ def describe_engine(field: VectorField, integrator: FixedStep) -> str:
     return "fused, which supports this model here"
 
 
-def _takes_fused(engine: str, reason: str | None) -> bool:
-    if engine not in ENGINES:
-        raise ConfigError(unknown_name("engine", engine, ENGINES))
-    if engine == "fused":
+def _takes_fused(engine: Engine, reason: str | None) -> bool:
+    if engine.name == "fused":
         refuse_fused(reason)
-    return engine != "scan" and reason is None
+    return engine.name != "scan" and reason is None

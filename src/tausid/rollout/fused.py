@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from importlib.util import find_spec
@@ -105,15 +106,13 @@ def evaluate_fused(
     assert isinstance(network, ResidualMLP)
     weights = (*_hidden_weights(network), _last_matrix(network))
     dtype = jnp.result_type(z, *weights)
-    call = _NetworkCall(
-        isa=_pick_isa(), threads=threads, activation=FUSED_ACTIVATIONS.index(network.mlp.activation)
-    )
+    call = _NetworkCall(isa=_pick_isa(), threads=threads, activation=FUSED_ACTIVATIONS.index(network.mlp.activation))
     points = jnp.asarray(z, dtype).reshape(-1, z.shape[-1])
     y = _network(call, points, *[jnp.asarray(weight, dtype) for weight in weights])
     return y.reshape(*z.shape[:-1], y.shape[-1])
 
 
-def why_not_fused(field: VectorField, integrator: Integrator) -> str | None:
+def why_not_fused(field: Callable[[Array, Array], Array], integrator: Integrator) -> str | None:
     """Why the fused engine does not support a model, in words.
 
     Args:
@@ -188,9 +187,7 @@ def _load() -> ctypes.CDLL | str:
         for name in ("rollout_forward", "rollout_backward", "network_forward", "network_backward"):
             for bits in (32, 64):
                 symbol = f"tausid_{name}_f{bits}"
-                jax.ffi.register_ffi_target(
-                    symbol, jax.ffi.pycapsule(getattr(library, symbol)), platform="cpu"
-                )
+                jax.ffi.register_ffi_target(symbol, jax.ffi.pycapsule(getattr(library, symbol)), platform="cpu")
     except Exception as error:  # noqa: BLE001  a library that XLA refuses is a missing one, and the reason is told
         return f"its library {spec.origin} cannot be used: {error}"
     return library

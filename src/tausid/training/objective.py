@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from tausid.losses import dae_penalty, negative_definite_barrier, simulation_error, weight_decay
 from tausid.models import FreeState, StateSpace
-from tausid.rollout import FixedStep, rollout_scan
+from tausid.rollout import Engine, FixedStep, evaluate, rollout
 from tausid.windows import Windows
 
 
@@ -31,7 +31,7 @@ class Penalties:
 
 
 def objective(
-    model: StateSpace, windows: Windows, penalties: Penalties, integrator: FixedStep
+    model: StateSpace, windows: Windows, penalties: Penalties, integrator: FixedStep, engine: Engine
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """`error + lambda_W ||theta||^2 + lambda_D d^2 + lambda_N barrier(A)`, and the error alone.
 
@@ -40,17 +40,18 @@ def objective(
         windows: a batch of windows.
         penalties: the weights lambda.
         integrator: how to integrate.
+        engine: what computes.
 
     Returns:
         The objective, and its first term, the mean squared simulation error.
     """
     x0 = model.initial(windows.past_u, windows.past_y, windows.record)
-    x = rollout_scan(model.field, x0, windows.u, windows.dt, integrator)
-    error = simulation_error(model.output(x, windows.u), windows.y, windows.measured)
+    x = rollout(model.field, x0, windows.u, windows.dt, integrator, engine)
+    along = jnp.concatenate([x, windows.u], axis=-1)  # (J, B, nx + nu)
+    error = simulation_error(evaluate(model.g, along, engine), windows.y, windows.measured)
     total = error + penalties.weight_decay * weight_decay(decayed_weights(model))
     if model.dae is not None:
-        values = model.dae(jnp.concatenate([x, windows.u], axis=-1))
-        total = total + penalties.dae * dae_penalty(values)
+        total = total + penalties.dae * dae_penalty(model.dae(along))
     if penalties.barrier > 0:
         total = total + penalties.barrier * negative_definite_barrier(model.A)
     return total, error

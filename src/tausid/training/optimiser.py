@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from tausid.config import Config
 from tausid.models import StateSpace
-from tausid.rollout import FixedStep
+from tausid.rollout import Engine, FixedStep
 from tausid.training.objective import Penalties, objective, trainable
 from tausid.windows import WindowSource
 
@@ -31,6 +31,7 @@ class StepSettings:
         learning_rate: the rate at the first step.
         schedule: `three-step` or `cosine`.
         max_steps: most steps, the length of the cosine.
+        engine: what computes the rollout.
     """
 
     batch: int
@@ -38,6 +39,7 @@ class StepSettings:
     learning_rate: float
     schedule: str
     max_steps: int
+    engine: Engine
 
     @classmethod
     def from_config(cls, config: Config) -> StepSettings:
@@ -50,7 +52,8 @@ class StepSettings:
             The part for the steps.
         """
         penalties = Penalties(config.weight_decay, config.dae_weight, config.barrier_weight)
-        return cls(config.batch, penalties, config.learning_rate, config.schedule, config.max_steps)
+        engine = Engine(config.engine, config.threads)
+        return cls(config.batch, penalties, config.learning_rate, config.schedule, config.max_steps, engine)
 
 
 class OptimiserState(eqx.Module):
@@ -129,7 +132,7 @@ def run_steps(
 
     def loss(weights: PyTree[Array], step: Array) -> tuple[Array, Array]:
         windows = source.gather(draw_windows(source, step, key, settings.batch))
-        return objective(eqx.combine(weights, fixed), windows, settings.penalties, integrator)
+        return objective(eqx.combine(weights, fixed), windows, settings.penalties, integrator, settings.engine)
 
     def take(carry: tuple[Array, OptimiserState, Array, Array]) -> tuple[Array, OptimiserState, Array, Array]:
         done, now, summed, _ = carry
