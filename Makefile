@@ -1,25 +1,32 @@
-# make demo: identify the cascaded tanks. make test: check, then test. Both set up all they need in .venv.
+# make demo: identify the cascaded tanks. make test: the same, then linters and tests. Both set up all they need.
 PYTHON ?= python3
 BIN = .venv/bin
+PIP = $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-slow check clean
+.PHONY: help demo test test-slow check clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   identify the cascaded tanks, from data to a model, scores and a picture"
 	@echo "make test   the demo, linters, and the fast test suite"
 
-# A stamp per set of extras, renewed when the dependencies change.
-.venv/demo: pyproject.toml
+# What the package is built with lies in .venv before it, so that its build needs no second copy of JAX.
+.venv/made: pyproject.toml CMakeLists.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "tausid needs Python 3.11 or later; $(PYTHON) is $$($(PYTHON) --version). Try make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[plots]"
+	$(PIP) "scikit-build-core>=0.10" "jax>=0.6" cmake ninja
 	@touch $@
 
-.venv/test: .venv/demo
-	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]"
+# A stamp per set of extras, renewed when the dependencies or the compiled sources change.
+SOURCES = .venv/made $(wildcard src/tausid/rollout/csrc/*)
+.venv/demo: $(SOURCES)
+	$(PIP) --no-build-isolation -e ".[plots]"
 	@touch $@
+
+.venv/test: $(SOURCES)
+	$(PIP) --no-build-isolation -e ".[dev]"
+	@touch .venv/demo $@
 
 demo: .venv/demo
 	$(BIN)/tausid demo --out demo
@@ -29,7 +36,10 @@ check: .venv/test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: demo check
+# One after the other even under make -j: the tests want both cores.
+test: .venv/test
+	$(MAKE) demo
+	$(MAKE) check
 	$(BIN)/python -m pytest -q -n 2
 
 test-slow: .venv/test

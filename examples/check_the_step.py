@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=600)
     steps = parser.parse_args().steps
     data = tausid.datasets.simulate_tanks(seed=2)
-    model = tausid.fit(data.train, tau=74.0, seed=0, max_steps=steps).model
+    model = tausid.fit(data.train, seed=0, max_steps=steps).model
 
     reference = model.simulate(data.test, integrator=tausid.Adaptive(rtol=1e-6, atol=1e-6)).y
     for stepper, substeps in [("euler", 1), ("heun", 1), ("rk4", 1), ("rk4", 4)]:

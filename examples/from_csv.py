@@ -33,7 +33,7 @@ def main() -> None:
     train = tausid.read_csv(folder / "log.csv", inputs=["pump"], outputs=["level"], ts=4.0)
     test = tausid.read_csv(folder / "log.csv", inputs=["pump_test"], outputs=["level_test"], ts=4.0)
 
-    result = tausid.fit(train, nx=4, tau=74.0, seed=0, max_steps=steps)
+    result = tausid.fit(train, nx=4, seed=0, max_steps=steps)
     result.model.save(folder / "tanks.safetensors")
 
     model = tausid.load_model(folder / "tanks.safetensors")

@@ -128,6 +128,14 @@ def test_info_says_what_a_model_is(tausid_command, run):
     assert "Ts/tau = 0.25; given, fixed" in text
 
 
+def test_info_says_which_engine_computes_and_why(tausid_command, run, monkeypatch):
+    engines = json.loads(tausid_command("info", "--engines", "--json").stdout)
+    assert set(engines) == {"auto", "fused", "scan"}
+    monkeypatch.setenv("TAUSID_NO_FUSED", "1")
+    text = tausid_command("info", run["json"]["model"], "--engines").stdout
+    assert "scan, because fused is not available: the environment sets TAUSID_NO_FUSED" in text
+
+
 def test_a_run_is_neither_overwritten_nor_lost(tausid_command, run):
     arguments = ["fit", run["data"], *COLUMNS, *UNITS, *SMALL, "--max-steps", 60, "--out", run["folder"] / "a"]
     refused = tausid_command(*arguments)

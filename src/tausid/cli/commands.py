@@ -210,12 +210,20 @@ def evaluate(
 
 
 @app.command()
-def info(model: ModelFile, json: Json = False) -> None:
-    """Say what a model file holds."""
+def info(
+    model: Annotated[Path | None, typer.Argument(metavar="[MODEL]", help="A model file.")] = None,
+    engines: Annotated[bool, typer.Option("--engines", help="Say which engine computes here, and why.")] = False,
+    json: Json = False,
+) -> None:
+    """Say what a model file holds, or which engine computes on this machine."""
     import tausid
     from tausid.cli.printing import describe_tau, print_json, print_pairs
-    from tausid.cli.runs import describe_model
+    from tausid.cli.runs import describe_engines, describe_model
 
+    if engines or model is None:
+        about = describe_engines(None if model is None else tausid.load_model(model))
+        print_json(about) if json else print_pairs(about)
+        return
     loaded = tausid.load_model(model)
     content: dict[str, Any] = {
         **describe_model(loaded, model),

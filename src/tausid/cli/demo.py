@@ -23,7 +23,7 @@ def run_demo(out: Path, max_steps: int) -> None:
     """
     check_writable(out)
     data = load_tanks()
-    result = tausid.fit(data.train, nx=4, tau=74.0, seed=0, max_steps=max_steps)
+    result = tausid.fit(data.train, nx=4, seed=0, max_steps=max_steps)
     model = result.model
     simulation = model.simulate(data.test)
     print_pairs({"tau": describe_tau(model), "status": f"{result.status}: {result.message}"})

@@ -15,6 +15,7 @@ import numpy as np
 from tausid.errors import ConfigError
 from tausid.evaluation import Score
 from tausid.records import Record
+from tausid.rollout import describe_engine, fused_missing, instruction_sets
 from tausid.simulation import Model, Simulation
 from tausid.storage import write_text
 from tausid.training import FitResult, HistoryRow
@@ -118,6 +119,26 @@ def describe_model(model: Model, path: Path) -> dict[str, Any]:
         "ts_over_tau": model.ts_over_tau,
         "seed": model.config.seed,
         "model": str(path),
+    }
+
+
+def describe_engines(model: Model | None) -> dict[str, str]:
+    """Which engines there are here, and which one `auto` takes, in words.
+
+    Args:
+        model: the model to be computed; by default one as the paper's.
+
+    Returns:
+        Sentences by what they are about.
+    """
+    missing = fused_missing()
+    taken = "scan" if missing else "fused, for residual networks of one to four hidden layers and a fixed step"
+    if model is not None:
+        taken = describe_engine(model.state_space.field, model.integrator)
+    return {
+        "auto": taken,
+        "fused": f"not available: {missing}" if missing else f"available ({', '.join(instruction_sets())})",
+        "scan": "available, for every model on every device",
     }
 
 
