@@ -136,6 +136,16 @@ def test_info_says_which_engine_computes_and_why(tausid_command, run, monkeypatc
     assert "scan, because fused is not available: the environment sets TAUSID_NO_FUSED" in text
 
 
+def test_a_fit_says_once_that_the_compiled_engine_is_missing(tausid_command, run, tmp_path, monkeypatch):
+    monkeypatch.setenv("TAUSID_NO_FUSED", "1")
+    arguments = ["fit", run["data"], *COLUMNS, *SMALL, "--max-steps", 20]
+    first = tausid_command(*arguments, "--out", tmp_path / "a").stderr
+    again = tausid_command(*arguments, "--out", tmp_path / "b").stderr
+    note = "note: training uses the slower engine scan, as fused is not available: the environment sets TAUSID_NO_FUSED"
+    assert first.count(note) == 1
+    assert note not in again
+
+
 def test_a_run_is_neither_overwritten_nor_lost(tausid_command, run):
     arguments = ["fit", run["data"], *COLUMNS, *UNITS, *SMALL, "--max-steps", 60, "--out", run["folder"] / "a"]
     refused = tausid_command(*arguments)

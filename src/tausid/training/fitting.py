@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib.metadata
 import os
 import platform
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +23,7 @@ from tausid.errors import ConfigError
 from tausid.models import build_state_space
 from tausid.progress import ProgressUpdate, make_reporter
 from tausid.records import Records
-from tausid.rollout import FixedStep
+from tausid.rollout import FixedStep, fused_missing
 from tausid.scaling import Scaling
 from tausid.simulation import Model
 from tausid.storage import check_writable
@@ -94,6 +96,8 @@ def fit(
     problem = make_problem(config, find_start(tau, split.train, config), split)
     folder = None if out is None else _prepare_folder(Path(out), resume=resume)
     reporter = make_reporter(progress, problem.initial_model)
+    if progress == "auto" and config.engine == "auto":
+        _say_once_if_missing(fused_missing())
     run = _begin(problem, folder)
     with reporter as report, _interruptible() as interrupted:
         run = _train(problem, run, folder, report, interrupted)
@@ -189,6 +193,12 @@ def _prepare_folder(folder: Path, *, resume: bool) -> Path:
             f"`out` must be a folder without a run; {folder} holds one. Resume it, or choose another folder."
         )
     return folder
+
+
+@functools.cache
+def _say_once_if_missing(reason: str | None) -> None:
+    if reason is not None:
+        print(f"note: training uses the slower engine scan, as fused is not available: {reason}", file=sys.stderr)
 
 
 def _begin(problem: Problem, folder: Path | None) -> RunState:
