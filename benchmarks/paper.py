@@ -158,17 +158,44 @@ def make_jax_steps(sizes: Sizes, steps: int, rollout, evaluate) -> Callable[[], 
 
 
 def make_tausid_steps(sizes: Sizes, steps: int, engine: str) -> Callable[[], object]:
-    """tausid's optimiser step with one of its engines."""
+    """tausid's own optimiser step, as `tausid.fit` takes it, with one of its engines."""
+    import jax
     import jax.numpy as jnp
 
-    from tausid.rollout import Engine, FixedStep, VectorField, evaluate, rollout
+    from tausid import Record, Tau, recipe_config
+    from tausid.training.fitting import make_problem
+    from tausid.training.loop import start_run
+    from tausid.training.optimiser import StepSettings, run_steps
+    from tausid.training.protocols import Split
+    from tausid.training.starting import Start
 
-    dt = jnp.full((sizes.samples - 1, sizes.batch), sizes.ts)
+    config = recipe_config(
+        nx=sizes.nx,
+        hidden=(sizes.hidden,) * sizes.layers,
+        na=sizes.past,
+        nb=sizes.past,
+        horizon=sizes.samples,
+        batch=sizes.batch,
+        engine=engine,
+    )
+    u, y = make_record(sizes)
+    split = Split((Record.from_arrays(u, y, ts=sizes.ts),), ())
+    problem = make_problem(config, Start(Tau(1.0), None), split)
+    state = [start_run(problem).optimiser]
 
-    def states(f, x0, u):
-        return rollout(VectorField(f, jnp.ones(())), x0, u, dt, FixedStep(), engine=Engine(engine))
+    def run() -> None:
+        state[0], _, _ = run_steps(
+            state[0],
+            problem.initial_model.state_space,
+            problem.source,
+            jnp.asarray(steps, jnp.int32),
+            jax.random.key(1),
+            StepSettings.from_config(config),
+            problem.initial_model.integrator,
+        )
+        jax.block_until_ready(state[0])
 
-    return make_jax_steps(sizes, steps, states, lambda network, z: evaluate(network, z, engine=Engine(engine)))
+    return run
 
 
 def make_rollout_gradient(sizes: Sizes, engine: str, repeats: int = 1) -> Callable[[], object]:

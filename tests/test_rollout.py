@@ -183,9 +183,7 @@ def test_results_are_the_same_from_run_to_run(threads):
 
 # One compiled function of `scan` is like another; the fused engine has code of its own for each of these.
 NAN_RUNS = [pytest.param("scan", "leaky_relu", 20, id="scan")] + [
-    pytest.param(
-        *engine.values, activation, batch, id=f"{engine.id}-{activation}-{batch}", marks=engine.marks
-    )
+    pytest.param(*engine.values, activation, batch, id=f"{engine.id}-{activation}-{batch}", marks=engine.marks)
     for engine in ENGINES[1:]
     for activation in fused.FUSED_ACTIVATIONS
     for batch in (1, 20)
