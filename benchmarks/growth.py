@@ -15,7 +15,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from paper import CLOCKS, Sizes, make_rollout_gradient, pin, rollout_flop, seconds
+from paper import CLOCKS, Sizes, make_rollout_gradient, megabytes_of, pin, rollout_flop, seconds
 
 AXES = {
     "samples": (16, 32, 64, 128, 256, 512, 1024, 2048),
@@ -32,11 +32,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"), help="folder for the results")
     parser.add_argument("--core", type=int, default=0, help="the core to pin to")
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu on a machine that is shared")
-    parser.add_argument("--peak-of", type=int, help="print the peak memory at this J and stop (for its own use)")
+    parser.add_argument("--memory-of", type=int, help="print the memory at this J and stop (its own use)")
     options = parser.parse_args()
     pin(options.core)
-    if options.peak_of is not None:
-        print(peak_megabytes(options.peak_of))
+    if options.memory_of is not None:
+        print(memory_of(options.memory_of))
         return
     options.out.mkdir(parents=True, exist_ok=True)
     rows = time_rows(options.clock) + memory_rows()
@@ -63,23 +63,20 @@ def time_rows(clock: str) -> list[dict]:
 
 
 def memory_rows() -> list[dict]:
-    """Peak memory of a gradient against J, each in a process of its own, above that of the shortest."""
-    peaks = {}
-    for samples in (2, *MEMORY_SAMPLES):
-        command = [sys.executable, __file__, "--peak-of", str(samples)]
-        peaks[samples] = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    rows = [{"axis": "memory", "value": n, "megabytes": peaks[n] - peaks[2]} for n in MEMORY_SAMPLES]
-    for row in rows:
-        print(f"memory   {row['value']:5d} {row['megabytes']:9.1f} MB", flush=True)
+    """How far memory rises during a gradient against J, each in a process of its own."""
+    rows = []
+    for samples in MEMORY_SAMPLES:
+        command = [sys.executable, __file__, "--memory-of", str(samples)]
+        megabytes = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        rows.append({"axis": "memory", "value": samples, "megabytes": megabytes})
+        print(f"memory   {samples:5d} {megabytes:9.1f} MB", flush=True)
     return rows
 
 
-def peak_megabytes(samples: int) -> float:
-    """The most memory that a gradient of this horizon held, in this process."""
-    import resource
-
-    make_rollout_gradient(replace(Sizes(), samples=samples), "fused")()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def memory_of(samples: int) -> float:
+    """How far memory rises during a gradient of this horizon, its inputs not counted."""
+    make_rollout_gradient(replace(Sizes(), samples=2), "fused")()  # XLA and the engine are loaded
+    return megabytes_of(make_rollout_gradient(replace(Sizes(), samples=samples), "fused"))
 
 
 def draw(rows: list[dict], path: Path) -> None:
@@ -97,7 +94,7 @@ def draw(rows: list[dict], path: Path) -> None:
         quantity = "megabytes" if axis == "memory" else "ms"
         panel.loglog([row["value"] for row in points], [row[quantity] for row in points], "o-")
         panel.set_xlabel(names.get(axis, axis))
-        panel.set_ylabel("MB above the shortest" if axis == "memory" else "ms, rollout and gradient")
+        panel.set_ylabel("MB, rollout and gradient" if axis == "memory" else "ms, rollout and gradient")
         panel.grid(visible=True, which="both", alpha=0.3)
     figure.suptitle("The fused rollout and its gradient, from the paper's configuration, one core")
     figure.savefig(path, dpi=120)

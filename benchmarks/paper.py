@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"
@@ -91,6 +92,22 @@ def seconds(run: Callable[[], object], clock: str = "wall") -> float:
     start = CLOCKS[clock]()
     run()
     return CLOCKS[clock]() - start
+
+
+def megabytes_of(run: Callable[[], object]) -> float:
+    """How far the memory of this process rises above its present state during a call (Linux).
+
+    `getrusage` would not do: its peak covers the whole past, even that of the process this one came from.
+    """
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew from here
+    before = _status_kilobytes("VmRSS")
+    run()
+    return (_status_kilobytes("VmHWM") - before) / 1024
+
+
+def _status_kilobytes(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
 
 def sgemm_gflops(clock: str = "wall", n: int = 1024, repeats: int = 5) -> float:

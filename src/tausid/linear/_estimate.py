@@ -41,7 +41,7 @@ PARSIMONY = 0.03
 # Share of each record that "auto" fits on; the rest is held out.
 FIT_SHARE = 0.7
 # Leading samples of each record that "auto" looks at: the order of a longer record shows in these, too.
-AUTO_SAMPLES = 20_000
+AUTO_SAMPLES = 5_000
 # "auto" stops when this many orders in a row have not improved on the best.
 PATIENCE = 3
 # Block rows of the subspace method that are tried for a start.
