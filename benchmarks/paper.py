@@ -118,18 +118,16 @@ def sgemm_gflops(clock: str = "wall", n: int = 1024, repeats: int = 5) -> float:
 
 def make_networks(sizes: Sizes):
     """State network, output network and encoder."""
-    import jax
-
     from tausid.networks import ResidualMLP
 
-    keys = jax.random.split(jax.random.key(0), 3)
+    rng = np.random.default_rng(0)
     ends = [
         (sizes.nx + sizes.nu, sizes.nx),
         (sizes.nx + sizes.nu, sizes.ny),
         (sizes.past * (sizes.nu + sizes.ny), sizes.nx),
     ]
     options = {"hidden": (sizes.hidden,) * sizes.layers, "activation": "leaky_relu", "weight_range": 0.1}
-    return tuple(ResidualMLP.random(k, n_in, n_out, **options) for k, (n_in, n_out) in zip(keys, ends, strict=True))
+    return tuple(ResidualMLP.random(rng, n_in, n_out, **options) for n_in, n_out in ends)
 
 
 def make_jax_steps(sizes: Sizes, steps: int, rollout, evaluate) -> Callable[[], object]:

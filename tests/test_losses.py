@@ -79,7 +79,7 @@ def test_weight_decay_sums_all_squares():
 
 def test_weight_decay_leaves_tau_and_free_states_alone():
     config = recipe_config(nx=2, hidden=(3,), initial_state="free")
-    model = build_state_space(config, Tau(5.0), nu=1, ny=1, n_records=3, key=jax.random.key(0))
+    model = build_state_space(config, Tau(5.0), nu=1, ny=1, n_records=3, rng=np.random.default_rng(0))
     decayed = sum(np.size(leaf) for leaf in jax.tree.leaves(decayed_weights(model)))
     networks = (2 * 3 + 3 * 3 + 3 + 2 * 3) + (1 * 3 + 3 * 3 + 3 + 1 * 3)  # linear, W2, b2, W1 of f and of g
     assert decayed == networks
@@ -89,6 +89,6 @@ def test_tau_is_trained_only_where_it_is_trainable():
     config = recipe_config(nx=2, hidden=(3,))
     for flag in (True, False):
         tau = Tau(5.0, trainable=flag)
-        model = build_state_space(config, tau, nu=1, ny=1, n_records=1, key=jax.random.key(0))
+        model = build_state_space(config, tau, nu=1, ny=1, n_records=1, rng=np.random.default_rng(0))
         assert trainable(model).tau.factor is flag
         assert trainable(model).f.linear is True

@@ -337,7 +337,7 @@ def test_scalar_rate_and_mixed_types():
 
 def unsupported() -> dict[str, tuple[VectorField, object, str]]:
     field = make_problem(Case(), np.float32)[0]
-    polynomial = Polynomial.random(jax.random.key(0), 5, 3, degree=2, weight_range=0.1)
+    polynomial = Polynomial.random(np.random.default_rng(0), 5, 3, degree=2, weight_range=0.1)
     deep = make_problem(Case(hidden=(2,) * 5), np.float32)[0]
     biased = eqx.tree_at(lambda f: f.network.mlp.biases, field, (*field.network.mlp.biases, jnp.zeros(3)))
     return {
@@ -417,11 +417,10 @@ def test_missing_library_is_named(monkeypatch):
 @needs_fused
 def test_long_free_run_needs_little_memory():
     code = """
-import jax, jax.numpy as jnp, pathlib
+import jax.numpy as jnp, numpy as np, pathlib
 from tausid.networks import ResidualMLP
 from tausid.rollout import FixedStep, VectorField, rollout_fused
-key = jax.random.key(0)
-network = ResidualMLP.random(key, 5, 4, hidden=(64, 64), activation="leaky_relu", weight_range=0.1)
+network = ResidualMLP.random(np.random.default_rng(0), 5, 4, hidden=(64, 64), activation="leaky_relu", weight_range=0.1)
 field = VectorField(network, jnp.ones(()))
 def run(samples):
     u, dt = jnp.ones((samples, 1, 1)), jnp.full((samples - 1, 1), 0.03)

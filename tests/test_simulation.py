@@ -3,7 +3,6 @@ from __future__ import annotations
 import dataclasses
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ TAU = 3.0
 def make_model(record: Record, **settings) -> Model:
     config = tausid.recipe_config(**{"nx": 2, "hidden": (8,), "weight_range": 0.3, **settings})
     space = build_state_space(
-        config, Tau(TAU), nu=record.nu, ny=record.ny, n_records=1, key=jax.random.key(config.seed)
+        config, Tau(TAU), nu=record.nu, ny=record.ny, n_records=1, rng=np.random.default_rng(config.seed)
     )
     return Model(
         state_space=space,

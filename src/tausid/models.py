@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Float, Int
 
 from tausid.config import Config
 from tausid.errors import ConfigError
@@ -156,7 +156,9 @@ class StateSpace(eqx.Module):
         return self.g(jnp.concatenate([x, u], axis=-1))
 
 
-def build_state_space(config: Config, tau: Tau, *, nu: int, ny: int, n_records: int, key: PRNGKeyArray) -> StateSpace:
+def build_state_space(
+    config: Config, tau: Tau, *, nu: int, ny: int, n_records: int, rng: np.random.Generator
+) -> StateSpace:
     """An untrained model with random weights.
 
     Args:
@@ -165,7 +167,7 @@ def build_state_space(config: Config, tau: Tau, *, nu: int, ny: int, n_records: 
         nu: number of inputs.
         ny: number of outputs.
         n_records: number of training records, for free initial states.
-        key: random key.
+        rng: source of random numbers.
 
     Returns:
         The model.
@@ -179,35 +181,34 @@ def build_state_space(config: Config, tau: Tau, *, nu: int, ny: int, n_records: 
             f"`tau` must be one number or one per state; got {tau.factor.size} for {nx} states. "
             f"Give one number, or {nx}."
         )
-    keys = jax.random.split(key, 4)
-    f = make_network(config, nx + nu, nx, keys[0])
+    f = make_network(config, nx + nu, nx, rng)
     if config.A_start == "-I":
         f = eqx.tree_at(lambda n: n.linear, f, f.linear.at[:, :nx].add(-jnp.eye(nx)))
     return StateSpace(
         f=f,
-        g=make_network(config, nx + nu, ny, keys[1]),
-        initial=_make_initial(config, nu, ny, n_records, keys[2]),
+        g=make_network(config, nx + nu, ny, rng),
+        initial=_make_initial(config, nu, ny, n_records, rng),
         tau=tau,
-        dae=_make_dae(config, nx + nu, keys[3]) if config.dae_weight > 0 else None,
+        dae=_make_dae(config, nx + nu, rng) if config.dae_weight > 0 else None,
     )
 
 
-def make_network(config: Config, n_in: int, n_out: int, key: PRNGKeyArray) -> AbstractNetwork:
+def make_network(config: Config, n_in: int, n_out: int, rng: np.random.Generator) -> AbstractNetwork:
     """A network of the configured kind with random weights.
 
     Args:
         config: kind, sizes and initialization.
         n_in: number of inputs.
         n_out: number of outputs.
-        key: random key.
+        rng: source of random numbers.
 
     Returns:
         The network.
     """
     if config.network == "polynomial":
-        return Polynomial.random(key, n_in, n_out, degree=config.degree, weight_range=config.weight_range)
+        return Polynomial.random(rng, n_in, n_out, degree=config.degree, weight_range=config.weight_range)
     return ResidualMLP.random(
-        key,
+        rng,
         n_in,
         n_out,
         hidden=config.hidden,
@@ -216,16 +217,16 @@ def make_network(config: Config, n_in: int, n_out: int, key: PRNGKeyArray) -> Ab
     )
 
 
-def _make_initial(config: Config, nu: int, ny: int, n_records: int, key: PRNGKeyArray) -> AbstractInitialState:
+def _make_initial(config: Config, nu: int, ny: int, n_records: int, rng: np.random.Generator) -> AbstractInitialState:
     if config.initial_state == "free":
         return FreeState(jnp.zeros((n_records, config.nx)))
     n_in = config.na * ny + config.nb * nu
-    return Encoder(make_network(config, n_in, config.nx, key), config.na, config.nb)
+    return Encoder(make_network(config, n_in, config.nx, rng), config.na, config.nb)
 
 
-def _make_dae(config: Config, n_in: int, key: PRNGKeyArray) -> MLP:
+def _make_dae(config: Config, n_in: int, rng: np.random.Generator) -> MLP:
     return MLP.random(
-        key,
+        rng,
         (n_in, *config.hidden, 1),
         activation=config.activation,
         weight_range=config.weight_range,

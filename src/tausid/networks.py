@@ -9,7 +9,8 @@ from itertools import combinations_with_replacement
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Float
 
 from tausid.errors import ConfigError, unknown_name
 
@@ -68,7 +69,7 @@ class MLP(eqx.Module):
     @classmethod
     def random(
         cls,
-        key: PRNGKeyArray,
+        rng: np.random.Generator,
         sizes: Sequence[int],
         *,
         activation: str,
@@ -78,7 +79,7 @@ class MLP(eqx.Module):
         """Weights uniform in [-weight_range, weight_range], biases zero.
 
         Args:
-            key: random key.
+            rng: source of random numbers.
             sizes: inputs, hidden layers, outputs.
             activation: name of the activation function.
             weight_range: largest magnitude of a weight.
@@ -88,11 +89,10 @@ class MLP(eqx.Module):
             The network.
         """
         get_activation(activation)
-        keys = jax.random.split(key, len(sizes) - 1)
         shapes = zip(sizes[1:], sizes[:-1], strict=True)
-        weights = tuple(uniform_matrix(k, shape, weight_range) for k, shape in zip(keys, shapes, strict=True))
+        weights = tuple(uniform_matrix(rng, shape, weight_range) for shape in shapes)
         biased = sizes[1:] if output_bias else sizes[1:-1]
-        return cls(weights, tuple(jnp.zeros(size) for size in biased), activation)
+        return cls(weights, tuple(jnp.asarray(np.zeros(size)) for size in biased), activation)
 
     def __call__(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
         """The value at `z`."""
@@ -118,7 +118,7 @@ class ResidualMLP(AbstractNetwork):
     @classmethod
     def random(
         cls,
-        key: PRNGKeyArray,
+        rng: np.random.Generator,
         n_in: int,
         n_out: int,
         *,
@@ -129,7 +129,7 @@ class ResidualMLP(AbstractNetwork):
         """All weights uniform in [-weight_range, weight_range], biases zero.
 
         Args:
-            key: random key.
+            rng: source of random numbers.
             n_in: number of inputs.
             n_out: number of outputs.
             hidden: width of each hidden layer.
@@ -139,11 +139,10 @@ class ResidualMLP(AbstractNetwork):
         Returns:
             The network.
         """
-        key_linear, key_mlp = jax.random.split(key)
         sizes = (n_in, *hidden, n_out)
         return cls(
-            uniform_matrix(key_linear, (n_out, n_in), weight_range),
-            MLP.random(key_mlp, sizes, activation=activation, weight_range=weight_range, output_bias=False),
+            uniform_matrix(rng, (n_out, n_in), weight_range),
+            MLP.random(rng, sizes, activation=activation, weight_range=weight_range, output_bias=False),
         )
 
     def __call__(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
@@ -165,11 +164,13 @@ class Polynomial(AbstractNetwork):
     degree: int = eqx.field(static=True)
 
     @classmethod
-    def random(cls, key: PRNGKeyArray, n_in: int, n_out: int, *, degree: int, weight_range: float) -> "Polynomial":
+    def random(
+        cls, rng: np.random.Generator, n_in: int, n_out: int, *, degree: int, weight_range: float
+    ) -> "Polynomial":
         """All coefficients uniform in [-weight_range, weight_range].
 
         Args:
-            key: random key.
+            rng: source of random numbers.
             n_in: number of inputs.
             n_out: number of outputs.
             degree: the highest degree.
@@ -178,11 +179,10 @@ class Polynomial(AbstractNetwork):
         Returns:
             The polynomial.
         """
-        key_linear, key_rest = jax.random.split(key)
         count = monomials(jnp.zeros(n_in), degree).shape[-1]
         return cls(
-            uniform_matrix(key_linear, (n_out, n_in), weight_range),
-            uniform_matrix(key_rest, (n_out, count), weight_range),
+            uniform_matrix(rng, (n_out, n_in), weight_range),
+            uniform_matrix(rng, (n_out, count), weight_range),
             degree,
         )
 
@@ -215,15 +215,17 @@ def monomials(z: Float[Array, "*batch n_in"], degree: int) -> Float[Array, "*bat
     return jnp.stack(columns, axis=-1) if columns else jnp.zeros((*z.shape[:-1], 0), z.dtype)
 
 
-def uniform_matrix(key: PRNGKeyArray, shape: tuple[int, int], weight_range: float) -> Float[Array, "_ _"]:
+def uniform_matrix(rng: np.random.Generator, shape: tuple[int, int], weight_range: float) -> Float[Array, "_ _"]:
     """A matrix with entries uniform in [-weight_range, weight_range].
 
+    Drawn by numpy: JAX would compile a program for every shape, which takes longer than many a training step.
+
     Args:
-        key: random key.
+        rng: source of random numbers.
         shape: rows and columns.
         weight_range: largest magnitude of an entry.
 
     Returns:
         The matrix.
     """
-    return jax.random.uniform(key, shape, minval=-weight_range, maxval=weight_range)
+    return jnp.asarray(rng.uniform(-weight_range, weight_range, shape))

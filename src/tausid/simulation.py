@@ -247,7 +247,7 @@ def load_model(path: str | os.PathLike[str]) -> Model:
             nu=len(content["input_names"]),
             ny=len(content["output_names"]),
             n_records=content["n_records"],
-            key=jax.random.key(0),
+            rng=np.random.default_rng(0),
         )
         hold = content["hold"]
         return Model(

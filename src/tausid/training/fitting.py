@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
+import numpy as np
 
 from tausid.config import Config, recipe_config
 from tausid.errors import ConfigError
@@ -122,7 +122,7 @@ def make_problem(config: Config, start: Start, split: Split) -> Problem:
     first = split.train[0]
     scaling = Scaling.from_records(split.train)
     state_space = build_state_space(
-        config, start.tau, nu=first.nu, ny=first.ny, n_records=len(split.train), key=jax.random.key(config.seed)
+        config, start.tau, nu=first.nu, ny=first.ny, n_records=len(split.train), rng=np.random.default_rng(config.seed)
     )
     source = WindowSource.from_records(split.train, scaling, horizon=config.horizon, n_past=state_space.initial.n_past)
     if config.init == "bla" and start.bla is not None:

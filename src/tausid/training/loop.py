@@ -129,7 +129,7 @@ def advance(problem: Problem, run: RunState) -> RunState:
         problem.initial_model.state_space,
         problem.source,
         jnp.asarray(count, jnp.int32),
-        jax.random.key(config.seed + 1),  # the initial weights use the seed itself
+        jax.random.key(config.seed),
         StepSettings.from_config(config),
         problem.initial_model.integrator,
     )
