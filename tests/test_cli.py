@@ -152,6 +152,9 @@ def test_a_run_is_neither_overwritten_nor_lost(tausid_command, run):
     assert refused.returncode == 2
     assert "`--out` must be a folder without a run" in refused.stderr
     before = (run["folder"] / "a" / "model.safetensors").read_bytes()
+    mistaken = tausid_command(*arguments, "--overwrite", "--recipe", "typo")
+    assert mistaken.returncode == 2
+    assert (run["folder"] / "a" / "model.safetensors").read_bytes() == before
     again = tausid_command(*arguments, "--resume")
     assert again.returncode == 0, again.stderr
     assert (run["folder"] / "a" / "model.safetensors").read_bytes() == before
@@ -263,8 +266,16 @@ def test_the_tanks_linear_approximation_agrees_with_the_paper(tausid_command, be
         (["tau", "d.csv", *COLUMNS, "--nx", "0"], '`nx` must be a positive integer or "auto"; got 0'),
         (["tau", "d.csv", *COLUMNS, "--nx", "90"], "records must be long enough for the order"),
         (["tau", "d.csv", *COLUMNS, "--method", "guess"], "unknown method 'guess'"),
-        (["tau", "d.csv", *COLUMNS, "--plot", "tau.gif"], "`--plot` must end in .png, .svg or .pdf; got 'tau.gif'"),
-        (["fit", "d.csv", *COLUMNS, "--tau", "bla", "--train-tau"], "`--train-tau` must start from seconds"),
+        (["tau", "d.csv", *COLUMNS, "--plot", "tau.gif"], "a picture must end in .png, .svg, .pdf; got 'tau.gif'"),
+        (["tau", "d.csv", *COLUMNS, "--trials", "4"], "method 'bla' must have no further options; got trials"),
+        (
+            ["fit", "d.csv", *COLUMNS, "--set", "nx=3"],
+            "`--set` is for settings without an option of their own; got 'nx'",
+        ),
+        (["fit", "d.csv", *COLUMNS, "--skip", "500"], "measured outputs after the 500 skipped samples"),
+        (["fit", "@cascaded_tanks", "--ts", "4"], "`--ts` is for files; @cascaded_tanks is a known dataset"),
+        (["evaluate", "d.csv", "d.csv", *COLUMNS, "--part", "train"], "must be a complete safetensors file"),
+        (["tau", "@cascaded_tanks", "--input", "u"], "`--input` is for files"),
         (["fit", "d.csv", *COLUMNS, "--tau", "blah"], "unknown tau 'blah'"),
         (["fit", "none.csv", *COLUMNS, "--tau", "2"], "file 'none.csv' must exist"),
         (["fit", "d.csv", "--input", "w", "--output", "y", "--ts", "1", "--tau", "2"], "unknown column 'w'"),
@@ -278,7 +289,7 @@ def test_the_tanks_linear_approximation_agrees_with_the_paper(tausid_command, be
             "`ts` must be a positive number",
         ),
         (["fit", "d.csv", *COLUMNS, "--tau", "0"], "`tau` must be a positive number of seconds"),
-        (["fit", "d.csv", *COLUMNS, "--tau", "fast7"], "`--tau` must be bla, spectrum, trained, or seconds"),
+        (["fit", "d.csv", *COLUMNS, "--tau", "7fast"], "`--tau` must be bla, spectrum, trained, or seconds"),
         (["fit", "d.csv", *COLUMNS, "--tau", "2", "--nx", "0"], "`nx` must be a whole number of at least 1; got 0"),
         (["fit", "d.csv", *COLUMNS, "--tau", "2", "--recipe", "papr"], "unknown recipe 'papr'"),
         (["fit", "d.csv", *COLUMNS, "--tau", "2", "--protocol", "paper"], "protocol 'paper' must have a test record"),

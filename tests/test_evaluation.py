@@ -36,6 +36,7 @@ def test_missing_outputs_are_not_scored():
     record = Record.from_arrays(np.arange(4.0), [0.0, 1.0, np.nan, 3.0], ts=1.0)
     score = score_simulation(simulation([[0.0], [2.0], [77.0], [5.0]], skipped=0), record)
     assert score.rmse["y"] == pytest.approx(np.sqrt((0 + 1 + 4) / 3))
+    assert score.n_scored == 3
 
 
 def test_several_outputs_are_scored_apart_and_together():

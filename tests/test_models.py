@@ -116,7 +116,7 @@ def test_the_encoder_sees_the_last_outputs_and_inputs(na, nb):
 
 
 def test_a_free_state_belongs_to_its_record():
-    m = model(initial_state="free")
+    m = model(initial_state="free", horizon="full")
     assert isinstance(m.initial, FreeState)
     m = eqx.tree_at(lambda t: t.initial.x0, m, jnp.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]))
     x = m.initial(jnp.zeros((0, 3, 2)), jnp.zeros((0, 3, 1)), jnp.array([1, 0, 1]))

@@ -75,6 +75,7 @@ def test_a_record_without_inputs_is_possible():
         ({"y": [np.nan] * 5}, "output 'y' of 'record' must have measured samples; all are NaN"),
         ({"u": ["a", "b", "c", "d", "e"]}, "`u` must be an array of numbers"),
         ({"u": np.zeros((5, 1, 1))}, r"`u` must have shape \(samples,\) or \(samples, channels\)"),
+        ({"ts": None, "t": np.zeros((5, 2))}, "`t` must be one column of time stamps; got 2"),
         ({"y": np.zeros((5, 0))}, "at least one output"),
         ({"input_names": ["a", "b"]}, "`input_names` must have one entry per input channel; got 2 for 1"),
         ({"input_names": ["y"]}, "channel names must differ; got 'y' twice"),
@@ -85,6 +86,11 @@ def test_a_record_without_inputs_is_possible():
 def test_bad_records_are_refused_with_the_rule_and_the_remedy(changes, message):
     with pytest.raises(DataError, match=message):
         record(**changes)
+
+
+def test_the_constructor_wants_two_dimensions():
+    with pytest.raises(DataError, match=r"`u` of 'record' must have 2 dimension\(s\), time first; got 1"):
+        Record(np.zeros(5), np.zeros((5, 1)), np.arange(5.0), ("u",), ("y",), ("",), ("",))
 
 
 def test_a_missing_data_frame_column_is_named():

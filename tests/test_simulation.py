@@ -75,6 +75,40 @@ def test_another_step_size_gives_the_same_trajectory_between_the_samples(dt):
     np.testing.assert_allclose(simulation.y[:, 0], expected, atol=2e-5)  # single precision
 
 
+@pytest.mark.parametrize("dt", [5e-5, 1e-4])
+def test_a_step_far_below_the_training_clock_is_not_shifted(dt):
+    record = oscillator_record(samples=40).part(0, 3)
+    model = true_oscillator(record)
+    simulation = model.simulate(record, x0=np.array([1.0, 0.0]), dt=dt)
+    assert len(simulation.t) == round(1.0 / dt) + 1
+    assert simulation.x[0, 0] == 1.0
+    fine = Record.from_arrays(np.repeat(record.u, 100, axis=0), np.ones(300), ts=dt)
+    again = model.simulate(fine, x0=np.array([1.0, 0.0]))
+    # Free decay of the oscillator's velocity from rest: -0.25 per second squared, plus 0.25 u.
+    expected = dt * np.arange(4) * (-0.25 + 0.25 * record.u[0, 0])
+    np.testing.assert_allclose(again.x[:4, 1], expected, rtol=1e-3, atol=1e-9)
+
+
+def test_another_integrator_keeps_the_models_hold():
+    record = wiener_record(80)
+    model = make_model(record, hold="first")
+    own = model.simulate(record).y
+    np.testing.assert_array_equal(model.simulate(record, integrator=FixedStep("rk4", 1)).y, own)
+    other = model.simulate(record, integrator=FixedStep("rk4", 1, "zero")).y
+    assert np.nanmax(np.abs(other - own)) > 1e-3
+
+
+def test_channels_in_another_order_are_refused():
+    rng = np.random.default_rng(0)
+    record = Record.from_arrays(rng.normal(size=(60, 2)), rng.normal(size=60), ts=0.5, input_names=["a", "b"])
+    swapped = Record.from_arrays(record.u, record.y, ts=0.5, input_names=["b", "a"])
+    renamed = Record.from_arrays(record.u, record.y, ts=0.5, input_names=["c", "d"])
+    model = make_model(record)
+    with pytest.raises(DataError, match="must be in the model's order, a, b; got b, a"):
+        model.simulate(swapped)
+    np.testing.assert_array_equal(model.simulate(renamed).y, model.simulate(record).y)
+
+
 def test_the_encoder_starts_the_simulation_after_the_samples_it_sees():
     record = wiener_record(50)
     model = make_model(record, na=3, nb=2)
@@ -103,7 +137,7 @@ def test_a_record_on_another_clock_gives_the_encoder_the_samples_it_was_trained_
 def test_a_free_initial_state_is_found_from_the_first_samples():
     record = oscillator_record(samples=200)
     later = record.part(60, 200)  # not at rest
-    model = true_oscillator(record, initial_state="free", substeps=4)
+    model = true_oscillator(record, initial_state="free", horizon="full", substeps=4)
     simulation = model.simulate(later)
     assert simulation.n_skipped == 50
     np.testing.assert_allclose(simulation.y, later.y, atol=1e-4)  # least squares in single precision
@@ -113,7 +147,7 @@ def test_saving_and_loading_gives_the_same_simulation_bit_for_bit(tmp_path):
     record = wiener_record(80)
     for settings in (
         {},
-        {"initial_state": "free"},
+        {"initial_state": "free", "horizon": "full"},
         {"network": "polynomial", "weight_range": 0.01},
         {"hold": ("first",), "dae_weight": 1.0},
     ):
@@ -155,6 +189,7 @@ def test_a_simulation_that_diverges_says_when_and_what_to_do():
     [
         ({"record": Record.from_arrays(np.zeros((9, 2)), np.arange(9.0), ts=0.5)}, DataError, "the model's 1 inputs"),
         ({"record": wiener_record(400).part(0, 4)}, DataError, "at least 6 samples for the initial state; got 4"),
+        ({"dt": np.inf}, ConfigError, "`dt` must be a positive number of seconds; got inf"),
         ({"dt": 0.0}, ConfigError, "`dt` must be a positive number of seconds; got 0.0"),
         ({"x0": [0.0]}, ConfigError, r"`x0` must have one value per state, shape \(2,\); got \(1,\)"),
         ({"record": Record.from_arrays(np.arange(20.0), np.arange(20.0), ts=0.1)}, DataError, "it lasts 1.9 s"),

@@ -88,13 +88,22 @@ def test_a_trained_tau_starts_at_ten_sampling_times():
     assert float(tau.seconds) == pytest.approx(5.0)
 
 
+def test_a_trained_tau_can_start_from_the_linear_approximation():
+    record = wiener_record(300)
+    tau = find_start("bla-trained", [record], recipe_config()).tau
+    assert tau.trainable
+    assert tau.now == pytest.approx(find_start("bla", [record], recipe_config()).tau.now, rel=1e-12)
+
+
 def test_a_given_tau_is_left_alone():
     tau = Tau(3.0, trainable=True)
     assert find_start(tau, [wiener_record(50)], recipe_config()).tau is tau
 
 
 def test_an_unknown_name_for_tau_is_refused():
-    with pytest.raises(ConfigError, match="unknown tau 'blah'; known: bla, spectrum, trained. Did you mean 'bla'"):
+    with pytest.raises(
+        ConfigError, match="unknown tau 'blah'; known: bla, bla-trained, spectrum, trained. Did you mean 'bla'"
+    ):
         find_start("blah", [wiener_record(50)], recipe_config())
 
 

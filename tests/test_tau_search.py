@@ -58,8 +58,10 @@ def test_a_finished_search_is_not_run_again(grid_search):
 
 
 def test_a_search_is_not_resumed_with_other_settings(grid_search):
-    with pytest.raises(ConfigError, match="a resumed search must have the settings it began with"):
+    with pytest.raises(ConfigError, match="settings and data it began with; `max_steps` was 40 and is now 60"):
         search_tau(wiener_record(200), **grid_search["arguments"], **{**QUICK, "max_steps": 60})
+    with pytest.raises(ConfigError, match="settings and data it began with; `data` was"):
+        search_tau(wiener_record(200, seed=1), **grid_search["arguments"], **QUICK)
 
 
 SCRIPT = """
@@ -103,6 +105,8 @@ def test_the_spread_covers_the_valley_and_a_hopeless_search_says_so():
         ({"search": "random"}, "unknown search 'random'"),
         ({"trials": 0}, "`trials` must be at least 1; got 0"),
         ({"bounds": (1.0, 0.1)}, "`bounds` must be two rising positive values"),
+        ({"out": None}, "must have a folder for its journal; got none"),
+        ({"method": "trained", "tau": 3.0, "progress": None, **QUICK}, "a trained tau must be trainable; got tau=3.0"),
         ({"test": wiener_record(50)}, "a search for tau decides `test` itself"),
     ],
 )

@@ -14,6 +14,7 @@ import pytest
 from problems import OSCILLATOR_A, oscillator_record, wiener_record
 
 import tausid
+import tausid.rollout
 from tausid import ConfigError, DataError, Record, StorageError, Tau
 from tausid.config import RECIPES
 from tausid.training import loop, optimiser
@@ -215,6 +216,12 @@ def test_a_hopeless_run_ends_as_diverged_with_its_best_model_and_advice():
         ({"validation_fraction": 0.9}, "`validation_fraction` must be from 0 to 0.5; got 0.9"),
         ({"learning_rate": 0.0}, "`learning_rate` must be a positive number; got 0.0"),
         ({"weight_decay": -1.0}, "`weight_decay` must be a zero or positive number; got -1.0"),
+        ({"hidden": 8}, "`hidden` must be a list of widths; got 8"),
+        ({"hold": 3}, "`hold` must be 'zero' or 'first', or one of these per input; got 3"),
+        ({"seed": 2**70}, "`seed` must be a whole number of at least 0 and at most 2147483647"),
+        ({"validation_fraction": "a"}, "`validation_fraction` must be a zero or positive number; got 'a'"),
+        ({"initial_state": "free"}, "`initial_state` 'free' must have horizon='full'"),
+        ({"tau": "slow"}, "unknown tau 'slow'"),
         ({"hidden": (8, 0)}, "`hidden` must be a whole number of at least 1; got 0"),
         ({"A_start": "I"}, "unknown A_start 'I'; known: -I, zero-mean"),
         ({"progress": "loud"}, "`progress` must be 'auto', None or a function; got 'loud'"),
@@ -232,6 +239,47 @@ def test_bad_data_are_refused():
     two = Record.from_arrays(np.random.default_rng(0).normal(size=(200, 2)), np.arange(200.0), ts=1.0)
     with pytest.raises(DataError, match="same channels"):
         small_fit([wiener_record(200), two])
+
+
+def test_numbers_of_numpy_are_numbers():
+    result = small_fit(nx=np.int64(2), learning_rate=np.float32(1e-3), max_steps=20)
+    assert type(result.config.nx) is int
+    assert type(result.config.learning_rate) is float
+
+
+def test_a_test_record_that_cannot_be_scored_is_refused_before_training():
+    y = wiener_record(100).y.copy()
+    y[2] = np.nan
+    bad = Record.from_arrays(wiener_record(100).u, y, ts=0.5, name="bad")
+    with pytest.raises(DataError, match="record 'bad' must have its first 5 outputs measured"):
+        small_fit(test=bad, max_steps=10**9)
+
+
+def test_the_held_out_end_begins_where_its_initial_state_can_be_found():
+    y = wiener_record(300).y.copy()
+    y[238:243] = np.nan
+    gap = Record.from_arrays(wiener_record(300).u, y, ts=0.5, name="gap")
+    split = split_records(gap, tausid.recipe_config(), validation=None, test=None)
+    assert len(split.train[0]) == 243
+    assert small_fit(gap).status == "completed"
+    y[230:] = np.nan
+    lost = Record.from_arrays(wiener_record(300).u, y, ts=0.5, name="lost")
+    with pytest.raises(ConfigError, match=r"the last 0.2 of record 'lost' must hold 5 .* Change validation_fraction"):
+        small_fit(lost)
+    assert small_fit(lost, validation_fraction=0.0).status == "completed"
+
+
+def test_an_autonomous_system_trains_with_a_given_tau_and_says_so_without_one():
+    t = np.arange(200) * 0.1
+    record = Record.from_arrays(np.zeros((200, 0)), np.exp(-0.1 * t) * np.sin(t), ts=0.1)
+    with pytest.raises(DataError, match=r"must have at least one input.*Or give tau in seconds, or tau='trained'"):
+        small_fit(record, tau="bla")
+    assert small_fit(record, tau=1.0).status == "completed"
+
+
+def test_polynomial_and_linear_networks_train():
+    for settings in ({"network": "polynomial", "degree": 2}, {"hidden": ()}, {"na": 0, "nb": 0}):
+        assert small_fit(**{**settings, "max_steps": 20}).status == "completed"
 
 
 # Checkpoints
@@ -298,6 +346,24 @@ def test_a_folder_with_a_run_is_not_overwritten(tmp_path):
     small_fit(out=tmp_path)
     with pytest.raises(ConfigError, match="`out` must be a folder without a run"):
         small_fit(out=tmp_path)
+
+
+def test_a_run_can_be_overwritten_but_not_by_a_mistake(tmp_path):
+    small_fit(out=tmp_path)
+    before = (tmp_path / "checkpoint.safetensors").read_bytes()
+    with pytest.raises(ConfigError, match="unknown recipe"):
+        small_fit(out=tmp_path, overwrite=True, recipe="typo")
+    assert (tmp_path / "checkpoint.safetensors").read_bytes() == before
+    assert small_fit(out=tmp_path, overwrite=True, seed=3).seed == 3
+
+
+def test_a_run_is_not_resumed_by_another_engine(tmp_path, monkeypatch):
+    if tausid.rollout.fused_missing():
+        pytest.skip(f"fused is not available: {tausid.rollout.fused_missing()}")
+    small_fit(out=tmp_path)
+    monkeypatch.setenv("TAUSID_NO_FUSED", "1")
+    with pytest.raises(ConfigError, match="`engine` was 'fused' and is now 'scan'"):
+        small_fit(out=tmp_path, resume=True)
 
 
 def test_a_run_is_not_resumed_with_other_settings_or_data(tmp_path):

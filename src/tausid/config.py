@@ -7,8 +7,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tausid.errors import ConfigError, unknown_name
 
+LARGEST = 2**31 - 1  # of whole numbers, seeds among them
 FULL = "full"  # a horizon as long as the longest record: full simulation error, eq. 3
 
 
@@ -97,15 +100,26 @@ class Config:
                 raise ConfigError(unknown_name(name, getattr(self, name), known))
         for name, least in WHOLE_NUMBERS.items():
             _check_whole(name, getattr(self, name), least)
+        if not isinstance(self.hidden, tuple):
+            raise ConfigError(f"`hidden` must be a list of widths; got {self.hidden!r}. Write [64, 64].")
         for width in self.hidden:
             _check_whole("hidden", width, 1)
         if self.horizon != FULL:
             _check_whole("horizon", self.horizon, 2)
+        if self.initial_state == "free" and self.horizon != FULL:
+            raise ConfigError(
+                f"`initial_state` 'free' must have horizon='full', as a record has one initial state and not one per "
+                f"window; got horizon={self.horizon!r}. Use horizon='full', or the encoder."
+            )
         for name in ("learning_rate", "weight_range"):
             _check_number(name, getattr(self, name), least=0.0, open_end=True)
         for name in ("weight_decay", "dae_weight", "barrier_weight"):
             _check_number(name, getattr(self, name), least=0.0, open_end=False)
-        if not 0.0 <= self.validation_fraction <= 0.5:
+        names = self.hold if isinstance(self.hold, tuple) else (self.hold,)
+        if not all(isinstance(name, str) for name in names):
+            raise ConfigError(f"`hold` must be 'zero' or 'first', or one of these per input; got {self.hold!r}.")
+        _check_number("validation_fraction", self.validation_fraction, least=0.0, open_end=False)
+        if self.validation_fraction > 0.5:
             raise ConfigError(
                 f"`validation_fraction` must be from 0 to 0.5; got {self.validation_fraction}. "
                 "Training needs the larger part of each record."
@@ -155,8 +169,9 @@ WHOLE_NUMBERS: dict[str, int] = {
 
 
 def _check_whole(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigError(f"`{name}` must be a whole number of at least {least}; got {value!r}. Correct it.")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
+        limit = f" and at most {LARGEST}" if isinstance(value, int) and value > LARGEST else ""
+        raise ConfigError(f"`{name}` must be a whole number of at least {least}{limit}; got {value!r}. Correct it.")
 
 
 def _check_number(name: str, value: object, *, least: float, open_end: bool) -> None:
@@ -168,7 +183,7 @@ def _check_number(name: str, value: object, *, least: float, open_end: bool) -> 
 
 RECIPES: dict[str, Config] = {
     "default": Config(),
-    # Section 5 of the paper, to the letter; what it leaves open is named in docs/recipes.md.
+    # Section 5 of the paper, to the letter; what it leaves open is named in docs/training.md.
     "paper": Config(
         recipe="paper",
         A_start="zero-mean",
@@ -208,5 +223,12 @@ def _with_settings(config: Config, settings: dict[str, Any]) -> Config:
     for name in settings:
         if name not in known:
             raise ConfigError(unknown_name("setting", name, known))
-    tuples: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
-    return dataclasses.replace(config, **tuples)
+    plain: dict[str, Any] = {name: _plain(value) for name, value in settings.items()}
+    return dataclasses.replace(config, **plain)
+
+
+def _plain(value: Any) -> Any:
+    """Lists as tuples, and numpy's numbers as Python's."""
+    if isinstance(value, list | tuple):
+        return tuple(_plain(item) for item in value)
+    return value.item() if isinstance(value, np.generic) else value

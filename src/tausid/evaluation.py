@@ -23,7 +23,7 @@ class Score:
         nrmse: the same divided by the standard deviation of the measured output over the scored samples.
         fit_percent: `100 (1 - nrmse)`: 100 is perfect, 0 is no better than the mean.
         n_skipped: leading samples that are not scored.
-        n_scored: samples that are.
+        n_scored: samples with a measured output that are.
         status: `ok`, or `diverged`; the errors are then infinite.
         record: name of the record.
     """
@@ -97,11 +97,7 @@ def score_simulation(simulation: Simulation, record: Record, *, skip: int | None
             "Simulate without `dt`."
         )
     n = max(simulation.n_skipped, skip or 0)
-    if not np.isfinite(record.y[n:]).any(axis=0).all():
-        raise DataError(
-            f"record {record.name!r} must have measured outputs after the {n} skipped samples; it has none. "
-            "Give a longer record, or skip less."
-        )
+    check_skip(record, n)
     rmse = _rmse(record.y[n:], simulation.y[n:])
     nrmse = rmse / np.maximum(np.nanstd(record.y[n:], axis=0), np.finfo(float).tiny)
     names = record.output_names
@@ -110,10 +106,27 @@ def score_simulation(simulation: Simulation, record: Record, *, skip: int | None
         nrmse=_by_name(names, nrmse),
         fit_percent=_by_name(names, 100.0 * (1.0 - nrmse)),
         n_skipped=n,
-        n_scored=len(record) - n,
+        n_scored=int(np.isfinite(record.y[n:]).any(axis=1).sum()),
         status=simulation.status,
         record=record.name,
     )
+
+
+def check_skip(record: Record, skip: int) -> None:
+    """Check that samples are left to score.
+
+    Args:
+        record: the measured record.
+        skip: leading samples not to score.
+
+    Raises:
+        DataError: none is left.
+    """
+    if not np.isfinite(record.y[skip:]).any(axis=0).all():
+        raise DataError(
+            f"record {record.name!r} must have measured outputs after the {skip} skipped samples; it has none. "
+            "Give a longer record, or skip less."
+        )
 
 
 def _rmse(y: Float[np.ndarray, "N ny"], y_hat: Float[np.ndarray, "N ny"]) -> Float[np.ndarray, "ny"]:

@@ -8,25 +8,26 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from tausid.models import FreeState, StateSpace
+from tausid.config import Config
+from tausid.models import StateSpace
 from tausid.rollout import Adaptive, Engine, FixedStep, Integrator, rollout, rollout_scan
 
 # Samples that the estimate of a free initial state may see, at least: enough to tell states from noise.
 LEAST_FOR_INITIAL_STATE = 50
 
 
-def samples_for_initial_state(model: StateSpace) -> int:
+def initial_samples(config: Config) -> int:
     """How many leading samples of a new record go into its initial state, and so not into its score.
 
     Args:
-        model: the model.
+        config: the settings of the model.
 
     Returns:
-        `n_past` of an encoder; 10 nx, and at least 50, where the state is estimated.
+        max(na, nb) for an encoder; 10 nx, and at least 50, where the state is estimated.
     """
-    if isinstance(model.initial, FreeState):
-        return max(LEAST_FOR_INITIAL_STATE, 10 * model.nx)
-    return model.initial.n_past
+    if config.initial_state == "free":
+        return max(LEAST_FOR_INITIAL_STATE, 10 * config.nx)
+    return max(config.na, config.nb)
 
 
 @eqx.filter_jit

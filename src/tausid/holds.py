@@ -11,11 +11,11 @@ from tausid.errors import ConfigError, unknown_name
 HOLDS = {"zero": 0.0, "first": 1.0}
 
 
-def hold_slopes(hold: str | tuple[str, ...], nu: int) -> tuple[float, ...]:
+def hold_slopes(hold: str | tuple[str, ...] | None, nu: int) -> tuple[float, ...]:
     """How far each input moves towards its next sample within a step: 0 (zero-order) or 1 (first-order).
 
     Args:
-        hold: `zero` or `first` for all inputs, or one of these per input.
+        hold: `zero` or `first` for all inputs, or one of these per input; None is `zero`.
         nu: number of inputs.
 
     Returns:
@@ -24,8 +24,9 @@ def hold_slopes(hold: str | tuple[str, ...], nu: int) -> tuple[float, ...]:
     Raises:
         ConfigError: an unknown name, or not one per input.
     """
-    names = (hold,) * nu if isinstance(hold, str) else hold
-    for name in (hold,) if isinstance(hold, str) else hold:
+    given = hold if isinstance(hold, tuple) else (hold or "zero",)
+    names = given if isinstance(hold, tuple) else given * nu
+    for name in given:
         if name not in HOLDS:
             raise ConfigError(unknown_name("hold", name, HOLDS))
     if len(names) != nu:

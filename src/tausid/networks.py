@@ -205,14 +205,14 @@ def monomials(z: Float[Array, "*batch n_in"], degree: int) -> Float[Array, "*bat
         >>> monomials(jnp.array([2.0, 3.0]), 2)
         Array([4., 6., 9.], dtype=float32)
     """
-    columns = []
+    products = [jnp.zeros((*z.shape[:-1], 0), z.dtype)]
     for d in range(2, degree + 1):
-        for indices in combinations_with_replacement(range(z.shape[-1]), d):
-            product = z[..., indices[0]]
-            for index in indices[1:]:
-                product = product * z[..., index]
-            columns.append(product)
-    return jnp.stack(columns, axis=-1) if columns else jnp.zeros((*z.shape[:-1], 0), z.dtype)
+        factors = np.array(list(combinations_with_replacement(range(z.shape[-1]), d)), int).reshape(-1, d).T
+        product = z[..., factors[0]]
+        for factor in factors[1:]:
+            product = product * z[..., factor]
+        products.append(product)
+    return jnp.concatenate(products, axis=-1)
 
 
 def uniform_matrix(rng: np.random.Generator, shape: tuple[int, int], weight_range: float) -> Float[Array, "_ _"]:

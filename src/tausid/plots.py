@@ -2,24 +2,67 @@
 
 from __future__ import annotations
 
+import io
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tausid.errors import MissingExtraError
+from tausid.errors import ConfigError, MissingExtraError
 from tausid.records import Record
 from tausid.simulation import Simulation
+from tausid.storage import write_bytes
 from tausid.tau_estimation import TauEstimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+PICTURES = (".png", ".svg", ".pdf")
 MEASURED, SIMULATED, RESIDUAL = (
     "#222222",
     "#d55e00",
     "#0072b2",
 )  # told apart in grey and by colour-blind readers
+
+
+def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
+    """Write a figure; an old file stays whole until the new one is complete.
+
+    Args:
+        figure: the figure.
+        path: where to write; its ending, .png, .svg or .pdf, decides on the format.
+
+    Returns:
+        The path.
+
+    Raises:
+        ConfigError: another ending.
+        StorageError: the file cannot be written.
+    """
+    ending = check_picture(path)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=ending, dpi=130)
+    return write_bytes(path, drawn.getvalue())
+
+
+def check_picture(path: str | os.PathLike[str]) -> str:
+    """Check that a picture can have this name.
+
+    Args:
+        path: where it is to be written.
+
+    Returns:
+        Its format.
+
+    Raises:
+        ConfigError: the name does not end in .png, .svg or .pdf.
+    """
+    ending = Path(path).suffix
+    if ending not in PICTURES:
+        raise ConfigError(f"a picture must end in {', '.join(PICTURES)}; got {Path(path).name!r}. Change the ending.")
+    return ending.removeprefix(".")
 
 
 def plot_simulation(record: Record, simulation: Simulation) -> Figure:

@@ -326,13 +326,23 @@ def make_clock(samples: int, *, ts: float | None, t: ArrayLike | None) -> Float[
             "Give ts=... in seconds, or the time column."
         )
     if t is not None:
-        return as_columns(t, "t")[:, 0]
+        stamps = as_columns(t, "t")
+        if stamps.shape[1] != 1:
+            raise DataError(f"`t` must be one column of time stamps; got {stamps.shape[1]}. Choose one.")
+        return stamps[:, 0]
     if not (isinstance(ts, int | float | np.number) and np.isfinite(ts) and ts > 0):
         raise DataError(f"`ts` must be a positive number of seconds; got {ts!r}. Give the sampling time.")
     return np.arange(samples) * float(ts)
 
 
 def _check_shapes(record: Record) -> None:
+    for field, dimensions in (("u", 2), ("y", 2), ("t", 1)):
+        got = np.ndim(getattr(record, field))
+        if got != dimensions:
+            raise DataError(
+                f"`{field}` of {record.name!r} must have {dimensions} dimension(s), time first; got {got}. "
+                "Use Record.from_arrays for one-dimensional signals."
+            )
     n_u, n_y, n_t = len(record.u), len(record.y), len(record.t)
     if not n_u == n_y == n_t:
         raise DataError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -116,11 +116,14 @@ class Model:
             DivergenceError: the states left the finite numbers.
         """
         self._check_channels(record)
-        how = self.integrator if integrator is None else integrator
+        how = self._with_own_hold(integrator or self.integrator)
         start, x_start = self._start(record, x0)
         t_out = record.t if dt is None else _grid(record.t, start, dt)
-        t_run = _merge(record.t[start:], t_out[t_out >= record.t[start]], self.ts)
-        u_run = _inputs_at(record, t_run, how.hold)
+        # Times closer than this are one time: a small share of the shortest step of both grids.
+        tolerance = UNIFORM_TOLERANCE * min(np.min(np.diff(record.t)), np.min(np.diff(t_out), initial=np.inf))
+        first = int(np.sum(t_out < record.t[start] - tolerance))
+        t_run = _merge(record.t[start:], t_out[first:], tolerance)
+        u_run = _inputs_at(record, t_run, how.hold, tolerance)
         x_run, y_run = free_run.run(
             self.state_space,
             jnp.asarray(x_start),
@@ -129,14 +132,29 @@ class Model:
             how,
             Engine(self.config.engine, self.config.threads),
         )
-        skipped = int(np.sum(t_out < record.t[self._skipped(start, x0)]))
-        picked = np.searchsorted(t_run, t_out[np.sum(t_out < t_run[0]) :] - UNIFORM_TOLERANCE * self.ts)
-        x = _pad(np.asarray(x_run, float)[picked], len(t_out))
-        y = _pad(self.scaling.physical_y(np.asarray(y_run, float))[picked], len(t_out))
-        status = "ok" if np.all(np.isfinite(y[len(t_out) - len(picked) :])) else "diverged"
+        picked = np.searchsorted(t_run, t_out[first:] - tolerance)
+        x = _pad(np.asarray(x_run, float)[picked], first)
+        y = _pad(self.scaling.physical_y(np.asarray(y_run, float))[picked], first)
+        status = "ok" if np.all(np.isfinite(y[first:])) else "diverged"
         if status == "diverged" and throw:
-            raise DivergenceError(_divergence_message(record, t_out, y, len(picked)))
+            raise DivergenceError(_divergence_message(record, t_out[first:], y[first:]))
+        skipped = int(np.sum(t_out < record.t[self._skipped(start, x0)] - tolerance))
         return Simulation(t_out, y, x, skipped, status, self.output_names)
+
+    def check(self, record: Record) -> None:
+        """Check that the record can be simulated, without doing it.
+
+        Args:
+            record: the record.
+
+        Raises:
+            DataError: other channels than the model's, or no initial state from its first samples.
+        """
+        self._check_channels(record)
+        if isinstance(self.state_space.initial, FreeState):
+            _check_long_enough(record, free_run.initial_samples(self.config) + 1)
+        else:
+            self._start(record, None)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the model to a file: safetensors and JSON, nothing that can run.
@@ -160,7 +178,7 @@ class Model:
         return {
             "config": self.config.as_dict(),
             "tau": {"trainable": tau.trainable, "source": tau.source},
-            "hold": hold if isinstance(hold, str) else list(hold),
+            "hold": list(hold) if isinstance(hold, tuple) else hold,
             "n_records": len(initial.x0) if isinstance(initial, FreeState) else 1,
             "ts": self.ts,
             "input_names": list(self.input_names),
@@ -177,12 +195,21 @@ class Model:
                 f"({', '.join(self.input_names)}) and {self.state_space.ny} outputs ({', '.join(self.output_names)}); "
                 f"got {record.nu} and {record.ny}. Choose the same columns as in training."
             )
+        for got, own in ((record.input_names, self.input_names), (record.output_names, self.output_names)):
+            if got != own and sorted(got) == sorted(own):
+                raise DataError(
+                    f"channels of {record.name!r} must be in the model's order, {', '.join(own)}; got {', '.join(got)}."
+                    " Name the columns in that order."
+                )
+
+    def _with_own_hold(self, integrator: Integrator) -> Integrator:
+        return replace(integrator, hold=self.integrator.hold) if integrator.hold is None else integrator
 
     def _start(self, record: Record, x0: ArrayLike | None) -> tuple[int, np.ndarray]:
         """The first simulated sample, and the state there."""
         if x0 is not None:
             return 0, self._given_state(x0)
-        needed = free_run.samples_for_initial_state(self.state_space)
+        needed = free_run.initial_samples(self.config)
         if isinstance(self.state_space.initial, FreeState):
             _check_long_enough(record, needed + 1)
             head = record.part(0, needed)
@@ -221,7 +248,7 @@ class Model:
 
     def _skipped(self, start: int, x0: ArrayLike | None) -> int:
         if x0 is None and isinstance(self.state_space.initial, FreeState):
-            return free_run.samples_for_initial_state(self.state_space)
+            return free_run.initial_samples(self.config)
         return start
 
 
@@ -253,7 +280,7 @@ def load_model(path: str | os.PathLike[str]) -> Model:
         return Model(
             state_space=fill_arrays(skeleton, arrays),
             scaling=Scaling(**{name: arrays[f"scaling.{name}"] for name in SCALING_FIELDS}),
-            integrator=FixedStep(config.stepper, config.substeps, hold if isinstance(hold, str) else tuple(hold)),
+            integrator=FixedStep(config.stepper, config.substeps, tuple(hold) if isinstance(hold, list) else hold),
             ts=content["ts"],
             config=config,
             input_names=tuple(content["input_names"]),
@@ -327,24 +354,23 @@ def _check_long_enough(record: Record, needed: int) -> None:
 
 
 def _grid(t: np.ndarray, start: int, dt: float) -> np.ndarray:
-    if not dt > 0:
+    if not 0 < dt < np.inf:
         raise ConfigError(f"`dt` must be a positive number of seconds; got {dt!r}. Give a step size.")
     before = np.floor((t[start] - t[0]) / dt + UNIFORM_TOLERANCE)
     after = np.floor((t[-1] - t[start]) / dt + UNIFORM_TOLERANCE)
     return t[start] + np.arange(-before, after + 1) * dt
 
 
-def _merge(t_record: np.ndarray, t_out: np.ndarray, ts: float) -> np.ndarray:
+def _merge(t_record: np.ndarray, t_out: np.ndarray, tolerance: float) -> np.ndarray:
     """Both grids as one, so that no integration step crosses a sample of the input."""
     both = np.union1d(t_record, t_out)
-    apart = np.diff(both, prepend=-np.inf) > UNIFORM_TOLERANCE * min(ts, np.min(np.diff(t_record), initial=ts))
-    return both[apart]
+    return both[np.diff(both, prepend=-np.inf) > tolerance]
 
 
-def _inputs_at(record: Record, t: np.ndarray, hold: str | tuple[str, ...]) -> np.ndarray:
+def _inputs_at(record: Record, t: np.ndarray, hold: str | tuple[str, ...] | None, tolerance: float) -> np.ndarray:
     """The record's inputs at other times: the sample before (zero-order), or between the neighbours (first-order)."""
     slopes = hold_slopes(hold, record.nu)
-    before = np.searchsorted(record.t, t + UNIFORM_TOLERANCE * record.ts, side="right") - 1
+    before = np.searchsorted(record.t, t + tolerance, side="right") - 1
     columns = [
         np.interp(t, record.t, record.u[:, i]) if slope == HOLDS["first"] else record.u[before, i]
         for i, slope in enumerate(slopes)
@@ -353,7 +379,7 @@ def _inputs_at(record: Record, t: np.ndarray, hold: str | tuple[str, ...]) -> np
 
 
 def _resampled_past(
-    record: Record, ts: float, n_past: int, hold: str | tuple[str, ...]
+    record: Record, ts: float, n_past: int, hold: str | tuple[str, ...] | None
 ) -> tuple[int, np.ndarray, np.ndarray]:
     long_enough = record.t - record.t[0] >= n_past * ts * (1 - UNIFORM_TOLERANCE)
     if not long_enough.any():
@@ -364,7 +390,7 @@ def _resampled_past(
     start = int(np.argmax(long_enough))
     times = np.maximum(record.t[start] - ts * np.arange(n_past, 0, -1), record.t[0])
     y = np.stack([_interpolate_measured(times, record.t, channel) for channel in record.y.T], axis=1)
-    return start, _inputs_at(record, times, hold), y
+    return start, _inputs_at(record, times, hold, UNIFORM_TOLERANCE * float(np.min(np.diff(record.t)))), y
 
 
 def _interpolate_measured(times: np.ndarray, t: np.ndarray, channel: np.ndarray) -> np.ndarray:
@@ -372,14 +398,12 @@ def _interpolate_measured(times: np.ndarray, t: np.ndarray, channel: np.ndarray)
     return np.interp(times, t[measured], channel[measured])
 
 
-def _pad(values: np.ndarray, length: int) -> np.ndarray:
-    missing = np.full((length - len(values), values.shape[1]), np.nan)
-    return np.concatenate([missing, values])
+def _pad(values: np.ndarray, missing: int) -> np.ndarray:
+    return np.concatenate([np.full((missing, values.shape[1]), np.nan), values])
 
 
-def _divergence_message(record: Record, t: np.ndarray, y: np.ndarray, simulated: int) -> str:
+def _divergence_message(record: Record, t: np.ndarray, y: np.ndarray) -> str:
     finite = np.isfinite(y).all(axis=1)
-    finite[: len(t) - simulated] = True
     return (
         f"the simulation of {record.name!r} must stay finite; it does not from t = {t[np.argmin(finite)]:g} s on. "
         "Check that the inputs lie in the range of the training data, use more substeps, or train again with a "

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tausid.records import Record, Records, as_records
 from tausid.storage import check_writable
 from tausid.tau_estimation import LINEAR_METHODS, TauEstimate, TauTrial, estimate_linear_tau
 from tausid.training import fit
+from tausid.training.checkpoint import fingerprint
 
 METHODS = (*LINEAR_METHODS, "trained", "cv")
 SEARCHES = ("tpe", "grid")
@@ -66,7 +68,7 @@ def estimate_tau(
 
 
 def train_tau(records: Records, *, seed: int, **settings: Any) -> TauEstimate:
-    """Train tau together with all weights, from Ts/tau = 0.1 on, in one fit.
+    """Train tau together with all weights in one fit, from Ts/tau = 0.1 on or from where `tau` says.
 
     Args:
         records: training records, one or several.
@@ -77,10 +79,19 @@ def train_tau(records: Records, *, seed: int, **settings: Any) -> TauEstimate:
         The trained value; its spread is the range over the last half of the training.
 
     Raises:
-        ConfigError: a setting breaks its rule.
+        ConfigError: a setting breaks its rule, or a tau that is not trained.
         DataError: the records break a rule.
+        DivergenceError: the training did not give a model that simulates.
+        KeyboardInterrupt: the training was interrupted; with `out`, it can be resumed.
     """
     result = fit(records, **{"tau": "trained", "seed": seed, **settings})
+    tau = result.model.state_space.tau
+    if result.status == "interrupted":
+        raise KeyboardInterrupt
+    if result.status == "diverged":
+        raise DivergenceError(result.message)
+    if not tau.trainable:
+        raise ConfigError(f"a trained tau must be trainable; got tau={settings['tau']!r}. Leave it out.")
     path = [float(np.mean(row.tau)) for row in result.history]
     late = path[len(path) // 2 :] or [float(np.mean(result.model.tau))]
     return TauEstimate(
@@ -89,8 +100,9 @@ def train_tau(records: Records, *, seed: int, **settings: Any) -> TauEstimate:
         ts=result.model.ts,
         method="trained",
         description=(
-            f"trained with all weights from Ts/tau = 0.1 ({result.status} after {result.steps} steps, best at "
-            f"{result.best_step}); spread: its range over the last half of the training"
+            f"trained with all weights from Ts/tau = {result.model.ts / float(np.mean(tau.start)):.3g} on "
+            f"({result.status} after {result.steps} steps, best at {result.best_step}); spread: its range over the "
+            "last half of the training"
         ),
         spread=(min(late), max(late)),
     )
@@ -100,7 +112,7 @@ def search_tau(
     records: Records,
     *,
     seed: int,
-    out: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
     search: str = "tpe",
     trials: int = 20,
     bounds: tuple[float, float] = (1e-3, 10.0),
@@ -115,7 +127,7 @@ def search_tau(
     Args:
         records: training records, one or several; the end of each is held out (`validation_fraction`).
         seed: seed of the fits and of the sampler.
-        out: folder of the journal.
+        out: folder of the journal; must be given.
         search: `tpe` (Optuna's sampler; hopeless fits are stopped early by its median rule) or `grid` (log-spaced).
         trials: how many fits in all.
         bounds: lowest and highest Ts/tau.
@@ -132,8 +144,13 @@ def search_tau(
         MissingExtraError: optuna is not installed.
     """
     several = as_records(records)
+    if out is None:
+        raise ConfigError("a search for tau must have a folder for its journal; got none. Give out='runs/tau'.")
     _check_search(search, trials, bounds, settings)
-    study = _open_study(check_writable(out) / JOURNAL, prune=search == "tpe", settings={**settings, "seed": seed})
+    journal = check_writable(out) / JOURNAL
+    study = _open_study(journal, prune=search == "tpe")
+    same = {**settings, "seed": seed, "bounds": bounds, "search": search, "data": fingerprint(several)}
+    _check_same_search(study, same, journal)
     # Not the same seed again after a stop: the sampler would repeat what it has tried.
     study.sampler = _sampler(seed + len(study.trials))
     _requeue_broken_trials(study)
@@ -142,28 +159,26 @@ def search_tau(
             study.enqueue_trial({"ts_over_tau": value}, skip_if_exists=True)
     count = min(workers or os.cpu_count() or 1, trials)
     with ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_use_one_thread) as pool:
-        _run_trials(study, pool, count, several, trials, bounds, {**settings, "seed": seed}, report or _print_trial)
+        start = partial(_try_tau, journal, records=several, settings={**settings, "seed": seed})
+        _run_trials(study, partial(pool.submit, start), count, trials, bounds, report or _print_trial)
     return _conclude(_finished_trials(study), several[0].ts, search)
 
 
 def _run_trials(
     study: Any,
-    pool: ProcessPoolExecutor,
+    tries: Callable[[int, float], Future[TauTrial]],
     count: int,
-    records: Sequence[Record],
     trials: int,
     bounds: tuple[float, float],
-    settings: dict[str, Any],
     report: Callable[[TauTrial], None],
 ) -> None:
     """Keep all workers busy until there are enough trials; only this process changes what a trial's outcome is."""
     running: dict[Future[TauTrial], Any] = {}
-    journal = Path(study.user_attrs["journal"])
     while True:
         while len(running) < count and len(_finished_trials(study)) + len(running) < trials:
             trial = study.ask()
             ts_over_tau = trial.suggest_float("ts_over_tau", *bounds, log=True)
-            running[pool.submit(_try_tau, journal, trial._trial_id, ts_over_tau, records, settings)] = trial
+            running[tries(trial._trial_id, ts_over_tau)] = trial
         if not running:
             return
         for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -174,7 +189,7 @@ def _run_trials(
 
 
 def _try_tau(
-    journal: Path, trial_id: int, ts_over_tau: float, records: Sequence[Record], settings: dict[str, Any]
+    journal: Path, trial_id: int, ts_over_tau: float, *, records: Sequence[Record], settings: dict[str, Any]
 ) -> TauTrial:
     """One fit with this tau, stopped early where the median rule finds it hopeless; runs in a worker."""
     import optuna
@@ -221,8 +236,8 @@ def _requeue_broken_trials(study: Any) -> None:
                 study.enqueue_trial(trial.params)
 
 
-def _open_study(journal: Path, *, prune: bool = True, settings: dict[str, Any] | None = None) -> Any:
-    """The study in a journal; created where there is none, refused where it has other settings."""
+def _open_study(journal: Path, *, prune: bool = True) -> Any:
+    """The study in a journal; created where there is none."""
     try:
         import optuna
         from optuna.storages.journal import JournalFileBackend
@@ -235,15 +250,12 @@ def _open_study(journal: Path, *, prune: bool = True, settings: dict[str, Any] |
     pruner = (
         optuna.pruners.MedianPruner(n_startup_trials=TRIALS_BEFORE_PRUNING) if prune else optuna.pruners.NopPruner()
     )
-    study = optuna.create_study(
+    return optuna.create_study(
         study_name="tau",
         storage=optuna.storages.JournalStorage(backend),
         pruner=pruner,
         load_if_exists=True,
     )
-    if settings is not None:
-        _check_same_search(study, settings, journal)
-    return study
 
 
 def _sampler(seed: int) -> Any:
@@ -257,12 +269,13 @@ def _check_same_search(study: Any, settings: dict[str, Any], journal: Path) -> N
     held = study.user_attrs.get("settings")
     if held is None:
         study.set_user_attr("settings", asked)
-        study.set_user_attr("journal", str(journal))
-    elif held != asked:
-        raise ConfigError(
-            f"a resumed search must have the settings it began with; {journal} was made with {held}, got {asked}. "
-            "Use the same, or another folder."
-        )
+        return
+    for name in sorted({*held, *asked}):
+        if held.get(name) != asked.get(name):
+            raise ConfigError(
+                f"a resumed search must have the settings and data it began with; `{name}` was {held.get(name)} and "
+                f"is now {asked.get(name)} ({journal}). Use the same, or another folder."
+            )
 
 
 def _conclude(trials: Sequence[TauTrial], ts: float, search: str) -> TauEstimate:

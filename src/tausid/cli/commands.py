@@ -71,7 +71,7 @@ def fit(
     tau: Annotated[
         str, typer.Option(help="bla, spectrum, trained, or seconds (one per state separated by commas).")
     ] = "bla",
-    train_tau: Annotated[bool, typer.Option("--train-tau", help="Train tau, from the seconds of --tau on.")] = False,
+    train_tau: Annotated[bool, typer.Option("--train-tau", help="Train tau, from what --tau says on.")] = False,
     nx: Annotated[int | None, typer.Option(help="Number of states; 4 by default.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the initial weights and of the windows.")] = 0,
     max_steps: Annotated[int | None, typer.Option(help="Most optimiser steps; by default the recipe's.")] = None,
@@ -91,6 +91,7 @@ def fit(
     import tausid
     from tausid.cli.printing import describe_tau, print_json, print_pairs, print_scores
     from tausid.cli.runs import prepare_run, write_run
+    from tausid.evaluation import check_skip
 
     records = read_fit_data(
         data, input, output, ts, time, units=unit, test=test, test_inputs=test_input, test_outputs=test_output
@@ -99,6 +100,8 @@ def fit(
     settings = parse_settings(set)
     if max_steps is not None:
         settings["max_steps"] = max_steps
+    for record in (records.train, *records.tests):
+        check_skip(record, skip or 0)
     result = tausid.fit(
         records.train,
         tau=parse_tau(tau, trainable=train_tau),
@@ -108,7 +111,8 @@ def fit(
         protocol=protocol,
         test=records.tests or None,
         out=folder,
-        resume=True,  # prepare_run has made sure that this is what the user wants
+        resume=resume,
+        overwrite=overwrite,
         **settings,
     )
     if result.status == "interrupted":
@@ -138,22 +142,28 @@ def tau(
     method: Annotated[str, typer.Option(help="bla, spectrum, trained or cv.")] = "bla",
     nx: Annotated[str, typer.Option(help="Order of the linear approximation, or auto.")] = "auto",
     hold: Annotated[str, typer.Option(help="Inputs between samples: zero or first.")] = "zero",
-    trials: Annotated[int, typer.Option(help="Fits of a cross-validation.")] = 20,
-    search: Annotated[str, typer.Option(help="Cross-validation by tpe or grid.")] = "tpe",
-    seed: Annotated[int, typer.Option(help="Seed of the fits, for trained and cv.")] = 0,
+    trials: Annotated[int | None, typer.Option(help="Fits of a cross-validation; 20 by default.")] = None,
+    search: Annotated[str | None, typer.Option(help="Cross-validation by tpe (default) or grid.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the fits, for trained and cv; 0 by default.")] = None,
     set: Annotated[list[str] | None, typer.Option("--set", help="A setting of the fits, as KEY=VALUE.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of a cross-validation; resumed if it holds one.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of a training or cross-validation; resumed if it holds one.")
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture to write: PNG, SVG or PDF.")] = None,
     json: Json = False,
 ) -> None:
     """Say what tau should be, and why."""
     from tausid.cli.printing import print_json, print_pairs
-    from tausid.cli.tau import describe_estimate, estimate, estimate_dict, write_plot
+    from tausid.cli.tau import describe_estimate, estimate, estimate_dict
+    from tausid.plots import check_picture, plot_tau, save_figure
 
-    record = read_part(data, input, output, ts, time, "train")[0]
-    options = {"seed": seed, "trials": trials, "search": search, "out": out, **parse_settings(set)}
-    found = estimate(record, method, nx, hold, options)
-    paths = {} if plot is None else {"picture": write_plot(plot, found, record)}
+    record = read_part(data, input, output, ts, time, "train" if data.startswith("@") else None)[0]
+    options = {"seed": seed, "trials": trials, "search": search, "out": out}
+    if plot is not None:
+        check_picture(plot)  # now, and not after a long search
+    given = {name: value for name, value in options.items() if value is not None}
+    found = estimate(record, method, nx, hold, given | parse_settings(set))
+    paths = {} if plot is None else {"picture": save_figure(plot_tau(found, record), plot)}
     if json:
         print_json({**estimate_dict(found, record), **{name: str(path) for name, path in paths.items()}})
     else:
@@ -169,7 +179,7 @@ def simulate(
     output: Outputs = None,
     ts: Ts = None,
     time: Time = None,
-    part: Part = "test",
+    part: Part = None,
     dt: Annotated[float | None, typer.Option(help="Seconds between simulated samples.")] = None,
 ) -> None:
     """Simulate a model over the inputs of a record and write the outputs to a CSV file."""
@@ -192,7 +202,7 @@ def evaluate(
     output: Outputs = None,
     ts: Ts = None,
     time: Time = None,
-    part: Part = "test",
+    part: Part = None,
     skip: Skip = None,
     json: Json = False,
 ) -> None:

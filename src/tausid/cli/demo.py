@@ -24,18 +24,19 @@ def run_demo(out: Path, max_steps: int) -> None:
     check_writable(out)
     data = load_tanks()
     result = tausid.fit(data.train, nx=4, seed=0, max_steps=max_steps)
+    if result.status == "interrupted":
+        raise KeyboardInterrupt
     model = result.model
     simulation = model.simulate(data.test)
     print_pairs({"tau": describe_tau(model), "status": f"{result.status}: {result.message}"})
     scores = [(role, tausid.evaluate(model, getattr(data, role))) for role in ("train", "test")]
     print_scores(scores, model)
-    picture = out / "simulation.png"
-    tausid.plots.plot_simulation(data.test, simulation).savefig(picture, dpi=130)
+    figure = tausid.plots.plot_simulation(data.test, simulation)
     print_pairs(
         {
             "model": model.save(out / MODEL),
             "simulation": write_simulation(out / "simulation.csv", data.test, simulation),
-            "picture": picture,
+            "picture": tausid.plots.save_figure(figure, out / "simulation.png"),
         }
     )
 

@@ -27,7 +27,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on sta
 Skip = Annotated[
     int | None, typer.Option("--skip", min=0, help="Leading samples not to score; max(na, nb) by default.")
 ]
-Part = Annotated[str, typer.Option("--part", help="Which part of a known dataset: train or test.")]
+Part = Annotated[
+    str | None, typer.Option("--part", help="Which part of a known dataset: train or test; test by default.")
+]
+
+
+HAVE_OPTIONS = ("nx", "seed", "recipe", "protocol", "tau", "out", "resume", "overwrite", "test")
 
 
 def read_record(
@@ -71,7 +76,7 @@ def read_part(
     outputs: Sequence[str] | None,
     ts: float | None,
     time: str | None,
-    part: str,
+    part: str | None,
 ) -> tuple[Record, ...]:
     """The records to simulate: those of a file, or one part of a known dataset.
 
@@ -81,7 +86,7 @@ def read_part(
         outputs: output columns.
         ts: sampling time in seconds.
         time: time column, instead of `ts`.
-        part: `train` or `test`, for a known dataset.
+        part: `train` or `test`, for a known dataset; None is `test`.
 
     Returns:
         The records.
@@ -91,11 +96,14 @@ def read_part(
         DataError: the data cannot be had, or break a rule.
     """
     if not data.startswith("@"):
+        if part is not None:
+            raise ConfigError(f"`--part` is for known datasets, @NAME; {data} is a file. Leave it out.")
         return (read_record(data, inputs, outputs, ts, time),)
-    if part not in ("train", "test"):
+    _refuse_with_dataset(data, {"--input": inputs, "--output": outputs, "--ts": ts, "--time": time})
+    if part not in (None, "train", "test"):
         raise ConfigError(f"`--part` must be train or test; got {part!r}. Choose one of these.")
     dataset = _load(data)
-    return dataset.tests if part == "test" else (dataset.train,)
+    return (dataset.train,) if part == "train" else dataset.tests
 
 
 @dataclass(frozen=True)
@@ -145,6 +153,9 @@ def read_fit_data(
         DataError: the data cannot be had, or break a rule.
     """
     if data.startswith("@"):
+        given = {"--input": inputs, "--output": outputs, "--ts": ts, "--time": time, "--unit": units}
+        tests = {"--test": test, "--test-input": test_inputs, "--test-output": test_outputs}
+        _refuse_with_dataset(data, given | tests)
         dataset = _load(data)
         return FitData(dataset.train, dataset.tests, dataset.name)
     train = read_record(data, inputs, outputs, ts, time, units)
@@ -170,12 +181,10 @@ def parse_tau(text: str, *, trainable: bool) -> float | list[float] | str | Tau:
         The name, one number, several, or a `Tau` to be trained.
 
     Raises:
-        ConfigError: not numbers and no name, or a name that is to be trained.
+        ConfigError: not numbers and no name.
     """
-    if text.isalpha():
-        if trainable:
-            raise ConfigError(f"`--train-tau` must start from seconds; got --tau {text}. Use --tau trained alone.")
-        return text
+    if text[:1].isalpha():
+        return f"{text}-trained" if trainable else text
     from tausid.tau import Tau
 
     seconds = _seconds(text)
@@ -208,11 +217,19 @@ def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for pair in pairs or ():
         key, value = _split_pair(pair, "--set", "horizon=64")
+        if key in HAVE_OPTIONS:
+            raise ConfigError(f"`--set` is for settings without an option of their own; got {key!r}. Use --{key}.")
         try:
             settings[key] = json.loads(value)
         except json.JSONDecodeError:
             settings[key] = value
     return settings
+
+
+def _refuse_with_dataset(data: str, options: dict[str, Any]) -> None:
+    for name, value in options.items():
+        if value:
+            raise ConfigError(f"`{name}` is for files; {data} is a known dataset with its own channels. Leave it out.")
 
 
 def _split_pair(pair: str, option: str, example: str) -> tuple[str, str]:

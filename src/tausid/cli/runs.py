@@ -25,14 +25,14 @@ MODEL, RESULT, HISTORY = "model.safetensors", "result.json", "history.csv"
 
 
 def prepare_run(out: Path | None, name: str, seed: int, *, resume: bool, overwrite: bool) -> Path:
-    """The folder of a run, with nothing in it that could be lost.
+    """The folder of a run, with nothing in it that could be lost unasked.
 
     Args:
         out: the folder asked for; without it a new one under `runs`.
         name: name of the data.
         seed: the seed.
         resume: whether to go on with the run in it.
-        overwrite: whether to delete the run in it.
+        overwrite: whether to start anew in it.
 
     Returns:
         The folder.
@@ -52,9 +52,6 @@ def prepare_run(out: Path | None, name: str, seed: int, *, resume: bool, overwri
             f"`--out` must be a folder without a run; {out} holds one. Go on with it by --resume, replace it by "
             "--overwrite, or choose another folder."
         )
-    if overwrite:
-        for file in held:
-            file.unlink()
     return out
 
 

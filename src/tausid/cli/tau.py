@@ -9,11 +9,7 @@ import numpy as np
 
 from tausid.errors import ConfigError
 from tausid.records import Record
-from tausid.storage import check_writable
 from tausid.tau_estimation import LINEAR_METHODS, TauEstimate, estimate_linear_tau
-
-FIT_OPTIONS = {"trained": ("seed",), "cv": ("seed", "trials", "search", "out")}
-SEARCH_FOLDER = Path("runs") / "tau"
 
 
 def estimate(record: Record, method: str, nx: str, hold: str, options: dict[str, Any]) -> TauEstimate:
@@ -24,27 +20,26 @@ def estimate(record: Record, method: str, nx: str, hold: str, options: dict[str,
         method: `bla`, `spectrum`, `trained` or `cv`.
         nx: order of the linear approximation or number of states, or `auto`.
         hold: `zero` or `first`.
-        options: all options of the command line; those that the method does not take are left out.
+        options: what was given for training or search.
 
     Returns:
         The estimate.
 
     Raises:
-        ConfigError: `nx` is no number, or an unknown method.
+        ConfigError: `nx` is no number, an unknown method, or options that it does not take.
     """
     if nx != "auto" and not nx.isdecimal():
         raise ConfigError(f"`--nx` must be a positive whole number or auto; got {nx!r}. Give the number of states.")
     order = nx if nx == "auto" else int(nx)
-    if method in LINEAR_METHODS:
+    if method in LINEAR_METHODS and not options:
         return estimate_linear_tau(record, method=method, nx=order, hold=hold)
     from tausid.tau_search import estimate_tau
 
-    others = {name for names in FIT_OPTIONS.values() for name in names}
-    taken = FIT_OPTIONS.get(method, ())
-    chosen = {name: value for name, value in options.items() if name in taken or name not in others}
     if method == "cv":
-        chosen["out"] = chosen["out"] or SEARCH_FOLDER
-    return estimate_tau(record, method=method, nx=order, hold=hold, **chosen)
+        options = {"out": Path("runs") / f"tau-{record.name}", **options}
+    if method == "trained" and "out" in options:
+        options = {"resume": True, **options}
+    return estimate_tau(record, method=method, nx=order, hold=hold, **options)
 
 
 def estimate_dict(found: TauEstimate, record: Record) -> dict[str, Any]:
@@ -104,26 +99,3 @@ def describe_estimate(found: TauEstimate, record: Record) -> dict[str, str]:
         words["linear RMSE"] = ", ".join(errors) + " (free run over the training record)"
         words["notes"] = "; ".join(found.bla.notes) or "none"
     return words
-
-
-def write_plot(path: Path, found: TauEstimate, record: Record) -> Path:
-    """Draw the estimate.
-
-    Args:
-        path: where to write; its ending decides on the format.
-        found: the estimate.
-        record: the training record.
-
-    Returns:
-        The path.
-
-    Raises:
-        ConfigError: an ending that cannot be drawn.
-    """
-    from tausid.plots import plot_tau
-
-    if path.suffix not in (".png", ".svg", ".pdf"):
-        raise ConfigError(f"`--plot` must end in .png, .svg or .pdf; got {path.name!r}. Change the ending.")
-    check_writable(path.parent)
-    plot_tau(found, record).savefig(path, dpi=130)
-    return path

@@ -10,7 +10,7 @@ step j goes from sample j to j + 1 and lasts `dt[j]`. Differentiable with respec
 the implementations.
 """
 
-from tausid.rollout.engines import ENGINES, Engine, describe_engine, evaluate, rollout
+from tausid.rollout.engines import ENGINES, Engine, describe_engine, engine_taken, evaluate, rollout
 from tausid.rollout.field import VectorField
 from tausid.rollout.fused import evaluate_fused, fused_missing, instruction_sets, rollout_fused, why_not_fused
 from tausid.rollout.integrators import Adaptive, FixedStep, Integrator
@@ -24,6 +24,7 @@ __all__ = [
     "Integrator",
     "VectorField",
     "describe_engine",
+    "engine_taken",
     "evaluate",
     "evaluate_fused",
     "fused_missing",

@@ -72,7 +72,7 @@ def rollout(
     Raises:
         ConfigError: an unknown engine, or `fused` where it is not available; the message says why.
     """
-    if _takes_fused(engine, fused_missing() or why_not_fused(field, integrator)):
+    if engine_taken(field, integrator, engine) == "fused":
         return rollout_fused(field, x0, u, dt, integrator, threads=engine.threads)
     return rollout_scan(field, x0, u, dt, integrator)
 
@@ -96,6 +96,23 @@ def evaluate(
     if _takes_fused(engine, fused_missing() or why_not_network(network)):
         return evaluate_fused(network, z, threads=engine.threads)
     return network(z)
+
+
+def engine_taken(field: VectorField, integrator: FixedStep, engine: Engine = AUTO) -> str:
+    """Which implementation computes a rollout of this model here.
+
+    Args:
+        field: the right-hand side.
+        integrator: how it is integrated.
+        engine: what was asked for.
+
+    Returns:
+        `fused` or `scan`.
+
+    Raises:
+        ConfigError: `fused` where it is not available; the message says why.
+    """
+    return "fused" if _takes_fused(engine, fused_missing() or why_not_fused(field, integrator)) else "scan"
 
 
 def describe_engine(field: VectorField, integrator: FixedStep) -> str:

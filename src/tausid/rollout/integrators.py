@@ -16,7 +16,8 @@ class FixedStep:
     Args:
         stepper: `euler`, `midpoint`, `heun` or `rk4`.
         substeps: how many steps per sampling interval.
-        hold: what the inputs do between samples, `zero` or `first`, for all or one per input.
+        hold: what the inputs do between samples, `zero` or `first`, for all or one per input. None is the
+            model's own in `Model.simulate`, and `zero` where there is no model.
 
     Raises:
         ConfigError: an unknown stepper or hold, or fewer than one substep.
@@ -24,11 +25,11 @@ class FixedStep:
 
     stepper: str = "rk4"
     substeps: int = 1
-    hold: str | tuple[str, ...] = "zero"
+    hold: str | tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         get_stepper(self.stepper)
-        hold_slopes(self.hold, 1 if isinstance(self.hold, str) else len(self.hold))
+        hold_slopes(self.hold, len(self.hold) if isinstance(self.hold, tuple) else 1)
         if self.substeps < 1:
             raise ConfigError(f"`substeps` must be at least 1; got {self.substeps}. Use 1 unless Ts/tau is large.")
 
@@ -40,7 +41,7 @@ class Adaptive:
     Args:
         rtol: relative tolerance of the local error.
         atol: absolute tolerance of the local error, in normalized states.
-        hold: what the inputs do between samples.
+        hold: as for `FixedStep`.
         max_steps: most steps within one sampling interval; beyond it the states are NaN.
 
     Raises:
@@ -49,11 +50,11 @@ class Adaptive:
 
     rtol: float = 1e-6
     atol: float = 1e-6
-    hold: str | tuple[str, ...] = "zero"
+    hold: str | tuple[str, ...] | None = None
     max_steps: int = 4096
 
     def __post_init__(self) -> None:
-        hold_slopes(self.hold, 1 if isinstance(self.hold, str) else len(self.hold))
+        hold_slopes(self.hold, len(self.hold) if isinstance(self.hold, tuple) else 1)
         for name in ("rtol", "atol"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"`{name}` must be positive; got {getattr(self, name)}. Try 1e-6.")

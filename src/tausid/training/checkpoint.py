@@ -12,6 +12,7 @@ import numpy as np
 
 from tausid.errors import ConfigError
 from tausid.records import Record
+from tausid.rollout import Engine, engine_taken
 from tausid.simulation import fill_arrays, named_arrays
 from tausid.storage import read_arrays, write_arrays
 from tausid.training.loop import Problem, RunState
@@ -89,6 +90,7 @@ def identity(problem: Problem) -> dict[str, Any]:
         "tau": tau.start.tolist(),
         "tau_trainable": tau.trainable,
         "channels": [*model.input_names, *model.output_names, *model.input_units, *model.output_units],
+        "engine": engine_taken(model.state_space.field, model.integrator, Engine(problem.config.engine)),
         "data": fingerprint((*problem.split.train, *problem.split.validation)),
     }
 

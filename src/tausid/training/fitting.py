@@ -22,7 +22,7 @@ from tausid.config import Config, recipe_config
 from tausid.errors import ConfigError
 from tausid.models import build_state_space
 from tausid.progress import ProgressUpdate, make_reporter
-from tausid.records import Records
+from tausid.records import Records, as_records
 from tausid.rollout import FixedStep, fused_missing
 from tausid.scaling import Scaling
 from tausid.simulation import Model
@@ -51,6 +51,7 @@ def fit(
     test: Records | None = None,
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     progress: Callable[[ProgressUpdate], None] | str | None = "auto",
     **settings: Any,
 ) -> FitResult:
@@ -62,7 +63,8 @@ def fit(
     Args:
         records: training records, one or several.
         tau: the normalization constant: `bla` or `spectrum` (estimated from the best linear approximation), `trained`
-            (from Ts/tau = 0.1 on), seconds (one, or one per state), an estimate, or a `Tau` to train from a start.
+            (from Ts/tau = 0.1 on), `bla-trained` (from the estimate on), seconds (one, or one per state), an estimate,
+            or a `Tau` to train from a start.
         seed: seed of the initial weights and of the windows drawn.
         nx: number of states; by default the recipe's.
         recipe: `default` or `paper`.
@@ -71,6 +73,7 @@ def fit(
         test: test record; only the `paper` protocol looks at it.
         out: folder for checkpoints; without it nothing is written.
         resume: go on from the checkpoint in `out`.
+        overwrite: start anew in a folder that holds a run.
         progress: `auto` for a line on standard error, None for silence, or a function of a `ProgressUpdate`.
         **settings: any other field of `Config`, such as `horizon=64` or `stepper="heun"`.
 
@@ -94,7 +97,9 @@ def fit(
     config = recipe_config(recipe, **{"protocol": protocol, "seed": seed, **sizes, **settings})
     split = split_records(records, config, validation=validation, test=test)
     problem = make_problem(config, find_start(tau, split.train, config), split)
-    folder = None if out is None else _prepare_folder(Path(out), resume=resume)
+    for record in (*split.validation, *(() if test is None else as_records(test))):
+        problem.initial_model.check(record)  # now, and not after an hour of training
+    folder = None if out is None else _prepare_folder(Path(out), resume=resume, overwrite=overwrite)
     reporter = make_reporter(progress, problem.initial_model)
     if progress == "auto" and config.engine == "auto":
         _say_once_if_missing(fused_missing())
@@ -186,8 +191,10 @@ def program_versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in names}}
 
 
-def _prepare_folder(folder: Path, *, resume: bool) -> Path:
+def _prepare_folder(folder: Path, *, resume: bool, overwrite: bool) -> Path:
     check_writable(folder)
+    if overwrite:
+        (folder / FILE_NAME).unlink(missing_ok=True)
     if not resume and (folder / FILE_NAME).exists():
         raise ConfigError(
             f"`out` must be a folder without a run; {folder} holds one. Resume it, or choose another folder."

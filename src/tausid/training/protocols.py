@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from tausid.config import Config
 from tausid.errors import ConfigError
+from tausid.free_run import initial_samples
 from tausid.records import Record, Records, as_records, check_same_channels
 
 # Samples of the test record that the paper's early stopping sees.
@@ -50,7 +53,7 @@ def split_records(records: Records, config: Config, *, validation: Records | Non
     elif validation is not None:
         split = Split(train, as_records(validation))
     elif config.validation_fraction > 0:
-        split = _hold_out(train, config.validation_fraction)
+        split = _hold_out(train, config.validation_fraction, initial_samples(config))
     else:
         split = Split(train, ())
     check_same_channels((*split.train, *split.validation))
@@ -72,15 +75,23 @@ def _paper_validation(validation: Records | None, test: Records | None) -> tuple
     return (first.part(0, min(PAPER_VALIDATION_SAMPLES, len(first) // 2)),)
 
 
-def _hold_out(records: tuple[Record, ...], fraction: float) -> Split:
-    train, validation = [], []
-    for record in records:
-        cut = len(record) - max(2, round(fraction * len(record)))
-        if cut < 2:
-            raise ConfigError(
-                f"record {record.name!r} must have samples for training and for validation; got {len(record)}. "
-                "Use a longer record, or validation_fraction=0."
-            )
-        train.append(record.part(0, cut))
-        validation.append(record.part(cut, len(record)))
-    return Split(tuple(train), tuple(validation))
+def _hold_out(records: tuple[Record, ...], fraction: float, n_initial: int) -> Split:
+    cuts = [_find_cut(record, fraction, n_initial) for record in records]
+    train = tuple(record.part(0, cut) for record, cut in zip(records, cuts, strict=True))
+    validation = tuple(record.part(cut, len(record)) for record, cut in zip(records, cuts, strict=True))
+    return Split(train, validation)
+
+
+def _find_cut(record: Record, fraction: float, n_initial: int) -> int:
+    """Where the held-out end begins: with outputs for its initial state, and with others left to score."""
+    measured = ~np.isnan(record.y)
+    whole = measured.all(axis=1)
+    for cut in range(max(2, len(record) - round(fraction * len(record))), len(record) - n_initial):
+        scored = measured[cut + n_initial :].any(axis=0).all()
+        if whole[cut : cut + n_initial].all() and scored and measured[:cut].any(axis=0).all():
+            return cut
+    raise ConfigError(
+        f"the last {fraction:g} of record {record.name!r} must hold {n_initial} measured outputs in a row for its "
+        f"initial state, and more to score; it does not ({len(record)} samples, {int((~whole).sum())} of them with a "
+        "missing output). Change validation_fraction (0 for no validation), or give validation records."
+    )

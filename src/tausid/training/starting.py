@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from tausid.config import Config
-from tausid.errors import ConfigError, unknown_name
+from tausid.errors import ConfigError, DataError, unknown_name
 from tausid.linear import LinearModel, estimate_bla
 from tausid.models import Encoder, FreeState, StateSpace
 from tausid.records import Record
@@ -21,7 +21,7 @@ from tausid.windows import WindowSource
 
 # Where a trained tau starts by itself: Ts/tau = 0.1, as in the paper.
 TRAINED_START = 0.1
-TAU_NAMES = (*LINEAR_METHODS, "trained")
+TAU_NAMES = (*LINEAR_METHODS, "trained", "bla-trained")
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +43,8 @@ def find_start(
     """Tau as it was given, or estimated from the training records.
 
     Args:
-        tau: seconds, one or one per state; `bla` or `spectrum` (estimated), `trained` (from Ts/tau = 0.1 on); an
-            estimate; or a `Tau`.
+        tau: seconds, one or one per state; `bla` or `spectrum` (estimated), `trained` (from Ts/tau = 0.1 on) or
+            `bla-trained` (from the estimate on); an estimate; or a `Tau`.
         records: training records.
         config: number of states, hold, and whether the weights start from the linear approximation.
 
@@ -66,11 +66,12 @@ def find_start(
 def _named_start(name: str, records: Sequence[Record], config: Config) -> Start:
     if name not in TAU_NAMES:
         raise ConfigError(unknown_name("tau", name, TAU_NAMES) + " Or give seconds.")
-    bla = approximate(records, config) if name in LINEAR_METHODS or config.init == "bla" else None
+    bla = approximate(records, config) if name != "trained" or config.init == "bla" else None
     if bla is None or name == "trained":
         return Start(Tau(records[0].ts / TRAINED_START, trainable=True, source="Ts/tau = 0.1"), bla)
-    seconds, _ = tau_of_model(bla, records, method=name, x0=bla.x0)
-    return Start(Tau(seconds, source=name), bla)
+    method = name.removesuffix("-trained")
+    seconds, _ = tau_of_model(bla, records, method=method, x0=bla.x0)
+    return Start(Tau(seconds, trainable=name != method, source=method), bla)
 
 
 def approximate(records: Sequence[Record], config: Config) -> LinearModel:
@@ -87,8 +88,14 @@ def approximate(records: Sequence[Record], config: Config) -> LinearModel:
         DataError: the records cannot carry one.
     """
     hold = "first" if set(config.hold if isinstance(config.hold, tuple) else [config.hold]) == {"first"} else "zero"
-    bla = estimate_bla(records, nx="auto", hold=hold)
-    return bla if bla.order <= config.nx else estimate_bla(records, nx=config.nx, hold=hold)
+    try:
+        bla = estimate_bla(records, nx="auto", hold=hold)
+        return bla if bla.order <= config.nx else estimate_bla(records, nx=config.nx, hold=hold)
+    except DataError as error:
+        raise DataError(
+            f"tau or the start of the weights cannot come from a linear approximation: {error} "
+            "Or give tau in seconds, or tau='trained'."
+        ) from None
 
 
 def start_from_bla(model: StateSpace, bla: LinearModel, records: Sequence[Record], source: WindowSource) -> StateSpace:
