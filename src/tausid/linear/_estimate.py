@@ -38,9 +38,9 @@ from tausid.scaling import Scaling
 MAX_AUTO_ORDER = 8
 # "auto" takes the smallest order whose held-out error is within this share of the best one.
 PARSIMONY = 0.03
-# Share of each record that "auto" fits on; the rest is held out.
+# Share of the known samples of each output, the first ones, that "auto" fits on; the rest is held out.
 FIT_SHARE = 0.7
-# Leading samples of each record that "auto" looks at: the order of a longer record shows in these, too.
+# Samples of each record from its first known output on that "auto" looks at: the order shows in these, too.
 AUTO_SAMPLES = 5_000
 # "auto" stops when this many orders in a row have not improved on the best.
 PATIENCE = 3
@@ -83,8 +83,8 @@ def estimate_bla(
 
     Raises:
         ConfigError: `nx` is not a positive integer or "auto", or `hold` is unknown, or D = 0 with `first`.
-        DataError: no or constant input, unequal clocks or channels, a record too short for the order, or an
-            order larger than the data can carry.
+        DataError: no or constant input, unequal clocks or channels, a record too short for the order, too few
+            known outputs for it, an order larger than the data can carry, or outputs without dynamics.
 
     Example:
         >>> from scipy.signal import lfilter
@@ -98,6 +98,8 @@ def estimate_bla(
     scaling = Scaling.from_records(several)
     signals = [Signals(scaling.normalize_u(r.u), scaling.normalize_y(r.y)) for r in several]
     order = _choose_order(signals, feedthrough) if nx == "auto" else int(nx)
+    _check_length(signals, order)
+    _check_known(signals, order, feedthrough)
     fit, notes = _fit_order(signals, order, feedthrough, THOROUGH, _subspaces(signals, order))
     return _assemble(fit, signals, several, scaling=scaling, hold=hold, notes=notes)
 
@@ -123,15 +125,16 @@ def _check(records: Records, nx: int | str, hold: str, feedthrough: bool) -> tup
 
 
 def _choose_order(signals: Sequence[Signals], feedthrough: bool) -> int:
-    """The smallest order within `PARSIMONY` of the best free run over held-out samples."""
-    signals = [Signals(s.u[:AUTO_SAMPLES], s.y[:AUTO_SAMPLES]) for s in signals]
-    cuts = [max(int(FIT_SHARE * len(s.u)), 2) for s in signals]
-    parts = [Signals(s.u[:cut], s.y[:cut]) for s, cut in zip(signals, cuts, strict=True)]
+    """The smallest order within `PARSIMONY` of the best free run over held-out samples; one if too few are known."""
+    _check_length(signals, 1)
+    parts, held_out = zip(*(_split(s) for s in signals), strict=True)
+    if longest_horizon(parts) < _least_horizon(parts, 1):
+        return 1
     errors: dict[int, float] = {}
     subspaces = _subspaces(parts, 1)
-    for order in range(1, min(MAX_AUTO_ORDER, _largest_order(parts, subspaces)) + 1):
+    for order in range(1, min(MAX_AUTO_ORDER, _largest_order(parts, subspaces, feedthrough)) + 1):
         fit, _ = _fit_order(parts, order, feedthrough, QUICK, subspaces)
-        error = _held_out_error(fit, signals, cuts)
+        error = _held_out_error(fit, held_out)
         errors[len(fit.A)] = min(error, errors.get(len(fit.A), np.inf))
         best = min(errors, key=errors.__getitem__)
         if order - best >= PATIENCE:
@@ -139,11 +142,19 @@ def _choose_order(signals: Sequence[Signals], feedthrough: bool) -> int:
     return min(n for n, error in errors.items() if error <= (1.0 + PARSIMONY) * errors[best] + NO_ERROR)
 
 
-def _held_out_error(fit: OutputErrorFit, signals: Sequence[Signals], cuts: Sequence[int]) -> float:
-    """Error over the samples after the cuts, of a free run that starts at each record's first sample."""
-    gaps = []
-    for s, x0, cut in zip(signals, fit.x0, cuts, strict=True):
-        gaps.append((s.y - _simulate(fit, s, x0))[cut:].ravel())
+def _split(signal: Signals) -> tuple[Signals, Signals]:
+    """What "auto" fits on, up to its last known output, and all inputs with the outputs that are held out."""
+    first = int(np.argmax((~np.isnan(signal.y)).any(axis=1)))
+    u, y = signal.u[first : first + AUTO_SAMPLES], signal.y[first : first + AUTO_SAMPLES]
+    known = ~np.isnan(y)
+    to_fit = known & (np.cumsum(known, axis=0) <= np.maximum(np.floor(FIT_SHARE * known.sum(axis=0)), 1))
+    stop = int(np.flatnonzero(to_fit.any(axis=1))[-1]) + 1
+    return Signals(u[:stop], np.where(to_fit, y, np.nan)[:stop]), Signals(u, np.where(to_fit, np.nan, y))
+
+
+def _held_out_error(fit: OutputErrorFit, held_out: Sequence[Signals]) -> float:
+    """Error over the held-out outputs, of a free run that starts at each record's first known sample."""
+    gaps = [(s.y - _simulate(fit, s, x0)).ravel() for s, x0 in zip(held_out, fit.x0, strict=True)]
     together = np.concatenate(gaps)
     known = together[~np.isnan(together)]
     return float(np.sqrt(np.mean(known**2))) if len(known) else fit.error
@@ -153,9 +164,21 @@ def _simulate(fit: OutputErrorFit, signal: Signals, x0: np.ndarray) -> np.ndarra
     return simulate_states(fit.A, fit.B, signal.u, x0) @ fit.C.T + signal.u @ fit.D.T
 
 
-def _largest_order(signals: Sequence[Signals], subspaces: Sequence[Subspace]) -> int:
-    """The most states that the data can carry and the shift of the observability matrix can show."""
-    return max(1, min((longest_horizon(signals) - 1) * signals[0].y.shape[1], _carried(subspaces)))
+def _largest_order(signals: Sequence[Signals], subspaces: Sequence[Subspace], feedthrough: bool) -> int:
+    """The most states that the data can carry, the shift of the observability matrix can show, and outputs fix."""
+    most = min((longest_horizon(signals) - 1) * signals[0].y.shape[1], _carried(subspaces))
+    fixed = [n for n in range(1, most + 1) if _parameters(signals, n, feedthrough) <= _known_outputs(signals)]
+    return max(fixed, default=1)
+
+
+def _parameters(signals: Sequence[Signals], order: int, feedthrough: bool) -> int:
+    """Free numbers of a model: poles and C, B, D, and one initial state per record."""
+    nu, ny = signals[0].u.shape[1], signals[0].y.shape[1]
+    return order * (ny + nu + len(signals)) + feedthrough * ny * nu
+
+
+def _known_outputs(signals: Sequence[Signals]) -> int:
+    return sum(int(np.sum(~np.isnan(s.y))) for s in signals)
 
 
 def _carried(subspaces: Sequence[Subspace]) -> int:
@@ -163,17 +186,36 @@ def _carried(subspaces: Sequence[Subspace]) -> int:
     return max(1, *(s.rank for s in subspaces))
 
 
-def _subspaces(signals: Sequence[Signals], order: int) -> list[Subspace]:
-    """Subspaces over the horizons that the records are long enough for and the order fits into."""
-    ny = signals[0].y.shape[1]
-    least, most = -(-order // ny) + 1, longest_horizon(signals)
-    if most < least:
-        needed = 2 * least * (signals[0].u.shape[1] + ny + 1) - 1
+def _least_horizon(signals: Sequence[Signals], order: int) -> int:
+    return -(-order // signals[0].y.shape[1]) + 1
+
+
+def _check_length(signals: Sequence[Signals], order: int) -> None:
+    least = _least_horizon(signals, order)
+    if longest_horizon(signals) < least:
+        needed = 2 * least * (signals[0].u.shape[1] + signals[0].y.shape[1] + 1) - 1
         raise DataError(
             f"records must be long enough for the order: nx = {order} needs at least {needed} samples in one "
-            f"record, or more in several; got {', '.join(str(len(s.u)) for s in signals)}. "
-            "Measure longer, or lower `nx`."
+            f"record, or more in several; got {', '.join(str(len(s.u)) for s in signals)}. {_remedy(order)}"
         )
+
+
+def _check_known(signals: Sequence[Signals], order: int, feedthrough: bool) -> None:
+    needed, known = _parameters(signals, order, feedthrough), _known_outputs(signals)
+    if known < needed:
+        raise DataError(
+            f"outputs must be known often enough for the order: nx = {order} has {needed} free parameters; got "
+            f"{known} known values, the others are missing (NaN). {_remedy(order)}"
+        )
+
+
+def _remedy(order: int) -> str:
+    return "Measure longer, or lower `nx`." if order > 1 else "Measure longer."
+
+
+def _subspaces(signals: Sequence[Signals], order: int) -> list[Subspace]:
+    """Subspaces over the horizons that the records are long enough for and the order fits into."""
+    least, most = _least_horizon(signals, order), longest_horizon(signals)
     return [decompose(signals, h) for h in sorted({int(np.clip(h, least, most)) for h in HORIZONS})]
 
 

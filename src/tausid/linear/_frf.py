@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Complex, Float
+from jaxtyping import Complex, Float, Int
 
 from tausid.errors import ConfigError, DataError
 from tausid.linear._model import check_clock
@@ -17,6 +17,8 @@ from tausid.records import Record, Records, as_records, check_same_channels
 
 # Lines whose input is below this share of the strongest one count as not excited.
 EXCITED = 1e-3
+# Lines below this share of all of the input, its mean included, are rounding errors.
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,20 +58,20 @@ def estimate_frf(
         records: one record or several, of one input; each starts at the beginning of a period.
         period: samples per period.
         skip_periods: leading periods of each record to leave out, for the transient to die away.
-        excited: lines whose input amplitude is below this share of the largest are left out.
+        excited: lines whose input amplitude is below this share of the largest, in any record or period, are
+            left out; from 0 to below 1.
 
     Returns:
         The frequency response.
 
     Raises:
-        ConfigError: `period` or `skip_periods` is out of range.
-        DataError: several inputs, missing outputs, unequal clocks, or no whole period left.
+        ConfigError: `period`, `skip_periods` or `excited` is out of range.
+        DataError: several inputs, missing outputs, unequal clocks, no whole period left, or no excited line.
     """
     several = as_records(records)
-    _check(several, period, skip_periods)
+    _check(several, period, skip_periods, excited)
     spectra = [_spectra(record, period, skip_periods) for record in several]
-    strength = np.sqrt(np.mean([np.abs(u.mean(axis=0)) ** 2 for u, _ in spectra], axis=0))
-    lines = np.flatnonzero(strength[1:] > excited * strength[1:].max()) + 1  # the mean is no excited line
+    lines = _excited_lines(several, [u for u, _ in spectra], excited)
     ratios = [y[:, lines] / u[:, lines, None] for u, y in spectra]  # (periods, F, ny) each
     means = np.stack([g.mean(axis=0) for g in ratios])
     noise = np.mean([_variance_of_mean(g) for g in ratios], axis=0) / len(ratios)
@@ -87,11 +89,13 @@ def estimate_frf(
     )
 
 
-def _check(records: tuple[Record, ...], period: int, skip_periods: int) -> None:
+def _check(records: tuple[Record, ...], period: int, skip_periods: int, excited: float) -> None:
     if isinstance(period, bool) or not isinstance(period, int | np.integer) or period < 2:
         raise ConfigError(f"`period` must be a whole number of samples, at least 2; got {period!r}. Count them.")
     if isinstance(skip_periods, bool) or not isinstance(skip_periods, int | np.integer) or skip_periods < 0:
         raise ConfigError(f"`skip_periods` must be a whole number, zero or more; got {skip_periods!r}. Count them.")
+    if not 0.0 <= excited < 1.0:
+        raise ConfigError(f"`excited` must be a share from 0 to below 1; got {excited!r}. Leave it at {EXCITED:g}.")
     check_same_channels(records)
     if records[0].nu != 1:
         raise DataError(
@@ -120,6 +124,22 @@ def _spectra(
     u = np.fft.rfft(record.u[whole, 0].reshape(-1, period), axis=1)
     y = np.fft.rfft(record.y[whole].reshape(-1, period, record.ny), axis=1)
     return u, y
+
+
+def _excited_lines(
+    records: tuple[Record, ...], spectra: list[Complex[np.ndarray, "P F"]], excited: float
+) -> Int[np.ndarray, "L"]:
+    """Lines that are excited in every period of every record; the mean is none."""
+    common = np.ones(spectra[0].shape[1] - 1, dtype=bool)
+    for record, u in zip(records, spectra, strict=True):
+        weakest = np.abs(u[:, 1:]).min(axis=0)
+        common &= weakest > max(excited * weakest.max(), ROUNDING * np.abs(u).max())
+        if not common.any():
+            raise DataError(
+                f"input {record.input_names[0]!r} must excite at least one frequency in every period of all records; "
+                f"in {record.name!r} none is left. Excite it periodically, and check `period` and `skip_periods`."
+            )
+    return np.flatnonzero(common) + 1
 
 
 def _variance_of_mean(values: Complex[np.ndarray, "n *rest"]) -> Float[np.ndarray, "*rest"]:

@@ -26,6 +26,9 @@ from tausid.linear._subspace import Signals
 
 # Directions in the regressors below this share of the largest are not determined by the data.
 REGRESSOR_TOLERANCE = 1e-10
+# Of an initial state that lies before the first known output, directions that the outputs show less than this
+# share of are left at zero: they have decayed, and fitting them would blow them up.
+FADED = 1e-3
 # The local coordinates are laid anew until a search gains less than this share of the error.
 GAIN_TOLERANCE = 1e-4
 # Errors below this, in normalized units, are rounding: there is nothing left to search for.
@@ -61,12 +64,18 @@ class Span:
     inverse: Float[np.ndarray, "p r"]
 
     @classmethod
-    def of(cls, columns: Float[np.ndarray, "rows p"]) -> Span:
-        """The span of the columns, judged after scaling each to length one."""
-        length = np.linalg.norm(columns, axis=0)
-        length = np.where(length > 0, length, 1.0)
+    def of(
+        cls,
+        columns: Float[np.ndarray, "rows p"],
+        *,
+        length: Float[np.ndarray, "p"] | None = None,
+        tolerance: float = REGRESSOR_TOLERANCE,
+    ) -> Span:
+        """The span of the columns, judged after dividing each by `length`, by default its own."""
+        length = np.linalg.norm(columns, axis=0) if length is None else length
+        length = np.where(length > np.finfo(float).tiny, length, 1.0)
         left, values, right = np.linalg.svd(columns / length, full_matrices=False)
-        keep = values > REGRESSOR_TOLERANCE * values[0]
+        keep = values > tolerance * max(values[0], 1.0)
         return cls(left[:, keep], (right[keep] / values[keep, None]).T / length[:, None])
 
     def solve(self, target: Float[np.ndarray, "rows"]) -> Float[np.ndarray, "p"]:
@@ -287,7 +296,13 @@ def _regressors(A: np.ndarray, C: np.ndarray, signal: Signals, *, feedthrough: b
     if feedthrough:
         columns.append(np.einsum("op,tj->otpj", np.eye(ny), signal.u).reshape(ny, samples, ny * nu))
     known = _known(signal)
-    return np.concatenate(columns, axis=2)[known], Span.of(by_output[..., nu][known])
+    return np.concatenate(columns, axis=2)[known], _start_span(by_output[..., nu], known)
+
+
+def _start_span(free: Float[np.ndarray, "ny N nx"], known: Bool[np.ndarray, "ny N"]) -> Span:
+    """The span of what an initial state does to the known outputs, judged by what it does to all of them."""
+    tolerance = REGRESSOR_TOLERANCE if known[:, 0].any() else FADED
+    return Span.of(free[known], length=np.linalg.norm(free, axis=(0, 1)), tolerance=tolerance)
 
 
 def _sensitivity(fit: OutputErrorFit, slopes: np.ndarray, x0: np.ndarray, signal: Signals) -> np.ndarray:

@@ -105,7 +105,8 @@ def decompose(signals: Sequence[Signals], horizon: int) -> Subspace:
     vectors, values, _ = np.linalg.svd(factor[-rows_y:, past], full_matrices=False)
     inputs = np.linalg.svd(factor[:rows_u, :rows_u], compute_uv=False)
     excitation = int(np.sum(inputs > RANK_TOLERANCE * inputs[0]))
-    return Subspace(values / np.linalg.norm(factor[-rows_y:]), vectors, excitation, signals[0].y.shape[1])
+    size = np.linalg.norm(factor[-rows_y:])  # zero if the few known outputs are all at the mean
+    return Subspace(values / (size if size > 0 else 1.0), vectors, excitation, signals[0].y.shape[1])
 
 
 def _hankel(signal: Signals, horizon: int) -> Float[np.ndarray, "rows columns"]:
