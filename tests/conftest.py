@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-# One single-threaded process per core is fastest for models this small.
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+# One single-threaded process per core is fastest for models this small. Most of the time goes into compiling programs
+# that run once: these are optimised less here than for users. Set XLA_FLAGS to test with others.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_cpu_multi_thread_eigen=false --xla_cpu_parallel_codegen_split_count=1"
+    " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
+)
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import pytest

@@ -1,36 +1,52 @@
-"""Every example runs to its end, with few steps; and so does the demo, with and without the real record."""
+"""Every example runs to its end, with few steps; and so does the demo, with and without the real record.
+
+All but one run inside this process, which has its imports already.
+"""
 
 from __future__ import annotations
 
-import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tausid.cli import main
+
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example(path):
+def test_example(path, capsys, monkeypatch):
     few = ["--steps", "10"] + (["--seeds", "1"] if path.stem == "trained_tau" else [])
-    done = subprocess.run([sys.executable, path, *few], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
+    monkeypatch.setattr(sys, "argv", [str(path), *few])
+    runpy.run_path(str(path), run_name="__main__")
+    assert capsys.readouterr().out.strip()
 
 
-@pytest.mark.parametrize("real", [True, False])
-def test_the_demo_says_which_data_it_used_and_what_it_wrote(real, tmp_path, request):
-    if real:
-        request.getfixturevalue("benchmark_folder")
-    environment = {key: value for key, value in os.environ.items() if real or key != "TAUSID_DATA"}
+def test_the_demo_in_a_process_of_its_own_uses_the_real_record(benchmark_folder, tmp_path):
     command = [sys.executable, "-m", "tausid.cli", "demo", "--out", tmp_path, "--max-steps", "10"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert ("REAL cascaded tanks record" if real else "built-in SIMULATOR") in done.stdout
-    assert "tau     " in done.stdout
-    assert "Ts/tau = " in done.stdout
+    assert "REAL cascaded tanks record" in done.stdout
+    assert_demo_is_complete(done.stdout, tmp_path)
+
+
+def test_the_demo_without_the_real_record_says_so(tmp_path, capfd, monkeypatch):
+    monkeypatch.delenv("TAUSID_DATA", raising=False)
+    monkeypatch.setattr(sys, "argv", ["tausid", "demo", "--out", str(tmp_path), "--max-steps", "10"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    printed = capfd.readouterr().out
+    assert "built-in SIMULATOR" in printed
+    assert_demo_is_complete(printed, tmp_path)
+
+
+def assert_demo_is_complete(printed: str, folder: Path) -> None:
+    assert "tau     " in printed
+    assert "Ts/tau = " in printed
     for name in ("model.safetensors", "simulation.csv", "simulation.png"):
-        assert str(tmp_path / name) in done.stdout
-        assert (tmp_path / name).stat().st_size > 1000
+        assert str(folder / name) in printed
+        assert (folder / name).stat().st_size > 1000

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
 from itertools import pairwise
 
 import equinox as eqx
@@ -17,6 +17,7 @@ import pytest
 from scipy.linalg import expm
 
 from tausid.errors import ConfigError
+from tausid.holds import hold_slopes
 from tausid.networks import ACTIVATIONS, MLP, Polynomial, ResidualMLP
 from tausid.rollout import (
     Adaptive,
@@ -82,38 +83,132 @@ def make_problem(case: Case, dtype: type = np.float64) -> tuple[VectorField, jax
     """Random weights, states, inputs and steps; the states decay, so that long rollouts stay finite."""
     rng = np.random.default_rng(1)
 
-    def draw(*shape: int) -> jax.Array:
-        return jnp.asarray(rng.normal(size=shape).astype(dtype))
+    def draw(*shape: int, scale: float = 1.0) -> np.ndarray:
+        return scale * rng.normal(size=shape)
 
     sizes = (case.nx + case.nu, *case.hidden, case.nx)
-    weights = tuple(draw(m, k) / np.sqrt(k).astype(dtype) for k, m in pairwise(sizes))
+    weights = tuple(draw(m, k, scale=k**-0.5) for k, m in pairwise(sizes))
     biases = tuple(draw(m) for m in case.hidden)
-    linear = draw(case.nx, sizes[0]) / 2 - 2 * jnp.eye(case.nx, sizes[0], dtype=dtype)
-    network = ResidualMLP(linear, MLP(weights, biases, case.activation))
-    field = VectorField(network, jnp.asarray(rng.uniform(0.5, 1.5, case.nx).astype(dtype)))
-    dt = jnp.asarray(rng.uniform(0.05, 0.2, (case.samples - 1, case.batch)).astype(dtype))
-    return field, draw(case.batch, case.nx), draw(case.samples, case.batch, case.nu), dt
+    linear = draw(case.nx, sizes[0], scale=0.5) - 2 * np.eye(case.nx, sizes[0])
+    rate = rng.uniform(0.5, 1.5, case.nx)
+    dt = rng.uniform(0.05, 0.2, (case.samples - 1, case.batch))
+    x0, u = draw(case.batch, case.nx), draw(case.samples, case.batch, case.nu)
+    # Cast by numpy: JAX would compile a program for every shape.
+    weights, biases, linear, rate, *rest = jax.tree.map(
+        lambda a: jnp.asarray(a.astype(dtype)), (weights, biases, linear, rate, x0, u, dt)
+    )
+    return VectorField(ResidualMLP(linear, MLP(weights, biases, case.activation)), rate), *rest
 
 
-def compute(engine: str, integrator: FixedStep, *arguments, threads: int = 1) -> jax.Array:
+# Each activation and its slope, in numpy.
+NUMPY_ACTIVATIONS = {
+    "leaky_relu": (lambda a: np.where(a > 0, a, 0.01 * a), lambda a: np.where(a > 0, 1.0, 0.01)),
+    "relu": (lambda a: np.maximum(a, 0), lambda a: np.where(a > 0, 1.0, 0.0)),
+    "tanh": (np.tanh, lambda a: 1 / np.cosh(a) ** 2),
+    "elu": (lambda a: np.where(a > 0, a, np.expm1(a)), lambda a: np.where(a > 0, 1.0, np.exp(a))),
+    "sigmoid": (lambda a: 1 / (1 + np.exp(-a)), lambda a: 1 / (2 + np.exp(a) + np.exp(-a))),
+}
+
+
+def numpy_network(network: ResidualMLP, z: np.ndarray):
+    """The value at the rows of `z`, and what takes its gradient to those of (linear, weights, biases) and `z`."""
+    activate, slope = NUMPY_ACTIVATIONS[network.mlp.activation]
+    weights, biases = network.mlp.weights, network.mlp.biases
+    before, layers = [], [z]
+    for weight, bias in zip(weights[:-1], biases, strict=True):
+        before.append(layers[-1] @ weight.T + bias)
+        layers.append(activate(before[-1]))
+
+    def back(grad: np.ndarray) -> tuple[tuple, np.ndarray]:
+        in_weights, in_biases = [grad.T @ layers[-1]], []
+        into = grad @ weights[-1]
+        for weight, argument, below in zip(weights[-2::-1], before[::-1], layers[-2::-1], strict=True):
+            into = into * slope(argument)
+            in_weights.insert(0, into.T @ below)
+            in_biases.insert(0, into.sum(axis=0))
+            into = into @ weight
+        return (grad.T @ z, in_weights, in_biases), into + grad @ network.linear
+
+    return z @ network.linear.T + layers[-1] @ weights[-1].T, back
+
+
+def numpy_rollout(case: Case, problem, grad_x: np.ndarray):
+    """A second implementation, straight from the tableau: states, and gradients by hand to all arguments."""
+    field, x0, u, dt = jax.tree.map(np.asarray, problem)
+    tableau, n, nx = STEPPERS[case.integrator.stepper], case.integrator.substeps, x0.shape[1]
+    slopes = np.asarray(hold_slopes(case.integrator.hold, u.shape[2]))
+    parts = [(j, i) for j in range(len(dt)) for i in range(n)]
+    x, states, tape = x0, [x0], []
+    for j, i in parts:
+        h, k, backs = dt[j][:, None] / n, [], []
+        for row, c in zip(tableau.a, tableau.c, strict=True):
+            inside = x + h * sum(weight * stage for weight, stage in zip(row, k, strict=True))
+            held = u[j] + (i + c) / n * slopes * (u[j + 1] - u[j])
+            y, back = numpy_network(field.network, np.concatenate([inside, held], axis=1))
+            k.append(field.rate * y)
+            backs.append(back)
+        x = x + h * sum(weight * stage for weight, stage in zip(tableau.b, k, strict=True))
+        tape.append((h, k, backs))
+        states += [x] if i == n - 1 else []
+
+    in_field = [np.zeros_like(array) for array in jax.tree.leaves(field)]
+    in_u, in_dt, grad = np.zeros_like(u), np.zeros_like(dt), np.zeros_like(x0)
+    for (j, i), (h, k, backs) in zip(parts[::-1], tape[::-1], strict=True):
+        grad = grad + grad_x[j + 1] if i == n - 1 else grad
+        in_k = [weight * h * grad for weight in tableau.b]
+        in_h = sum(weight * stage * grad for weight, stage in zip(tableau.b, k, strict=True))
+        for s in reversed(range(len(k))):
+            in_network, in_z = backs[s](in_k[s] * field.rate)
+            in_rate = np.sum(in_k[s] * k[s] / field.rate, axis=0)
+            in_field = [a + b for a, b in zip(in_field, jax.tree.leaves((in_network, in_rate)), strict=True)]
+            share = (i + tableau.c[s]) / n * slopes
+            in_u[j] += (1 - share) * in_z[:, nx:]
+            in_u[j + 1] += share * in_z[:, nx:]
+            for r, weight in enumerate(tableau.a[s]):
+                in_k[r] = in_k[r] + weight * h * in_z[:, :nx]
+                in_h = in_h + weight * k[r] * in_z[:, :nx]
+            grad = grad + in_z[:, :nx]
+        in_dt[j] += np.sum(in_h, axis=1) / n
+    return np.stack(states), (in_field, grad + grad_x[0], in_u, in_dt)
+
+
+@cache
+def compiled(engine: str, integrator: FixedStep, *, threads: int = 1, kept_bytes: int = fused.KEPT_BYTES):
     """The rollout by `scan`, or by the fused engine with the instruction set of that name."""
-    if engine == "scan":
-        return rollout_scan(*arguments, integrator)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TAUSID_FUSED_ISA", engine)
-        return rollout_fused(*arguments, integrator, threads=threads)
+
+    def compute(*problem) -> jax.Array:
+        if engine == "scan":
+            return rollout_scan(*problem, integrator)
+        with pytest.MonkeyPatch.context() as patch:  # both are read while JAX traces
+            patch.setenv("TAUSID_FUSED_ISA", engine)
+            patch.setattr(fused, "KEPT_BYTES", kept_bytes)
+            return rollout_fused(*problem, integrator, threads=threads)
+
+    return jax.jit(compute)
 
 
-def value_and_gradients(engine: str, case: Case, problem, **options):
-    """States, and the gradients of a random combination of them to all arguments."""
-    weight = np.random.default_rng(2).normal(size=(case.samples, case.batch, case.nx))
+@cache
+def compiled_gradients(engine: str, integrator: FixedStep, **options: int):
+    """States, the gradients of a combination of them to all arguments, and the states without any gradient."""
+    compute = compiled(engine, integrator, **options)
 
     @jax.jit
-    def pull(problem):
-        x, back = jax.vjp(lambda *p: compute(engine, case.integrator, *p, **options), *problem)
-        return x, back(jnp.asarray(weight, x.dtype))
+    def pull(problem, weight):
+        x, back = jax.vjp(compute, *problem)
+        # Without a gradient the fused engine keeps nothing, and few trajectories take a path of their own.
+        return x, back(weight), x if engine == "scan" else compute(*problem)
 
-    return pull(problem)
+    return pull
+
+
+def random_weight(case: Case) -> np.ndarray:
+    return np.random.default_rng(2).normal(size=(case.samples, case.batch, case.nx))
+
+
+def value_and_gradients(engine: str, case: Case, problem, **options: int):
+    """States with and without a gradient, and the gradients of a random combination of them."""
+    weight = jnp.asarray(random_weight(case).astype(problem[1].dtype))
+    return compiled_gradients(engine, case.integrator, **options)(problem, weight)
 
 
 def assert_close(got, wanted, tolerance: float) -> None:
@@ -124,23 +219,42 @@ def assert_close(got, wanted, tolerance: float) -> None:
         assert np.max(np.abs(a - b), initial=0.0) <= tolerance * scale
 
 
-_references: dict[str, object] = {}
-
-
+@cache
 def reference(name: str):
-    """Value and gradients by `scan` in float64, once per case."""
-    if name not in _references:
-        with jax.enable_x64(True):
-            _references[name] = value_and_gradients("scan", GRID[name], make_problem(GRID[name]))
-    return _references[name]
+    """Value and gradients by numpy in float64, once per case."""
+    with jax.enable_x64(True):
+        return numpy_rollout(GRID[name], make_problem(GRID[name]), random_weight(GRID[name]))
 
 
-# `scan` in float64 is the reference itself; in float32 it compiles slowly, and a few cases tell.
-SCAN_CASES = ["paper", "no input", "one sample", "one trajectory", "10000 steps"]
-RUNS = [pytest.param(name, "scan", np.float32, id=f"{name}-scan-float32") for name in SCAN_CASES] + [
-    pytest.param(name, *engine.values, dtype, id=f"{name}-{engine.id}-{dtype.__name__}", marks=engine.marks)
+# Compiling `scan` takes seconds: a few cases tell. The instruction sets share all but the innermost loops, so that
+# those which are not taken here by default need only the cases with edges of vectors and tiles.
+SCAN_CASES = {
+    "paper": [np.float32],
+    "no input": [np.float64],
+    "one sample": [np.float32, np.float64],
+    "one trajectory": [np.float32],
+    "1000 trajectories": [np.float64],
+    "10000 steps": [np.float32, np.float64],
+}
+EDGES = ["all ones", "one trajectory", "primes", "one more than a vector", "one less than a tile"]
+
+
+def is_quick(name: str, engine: str, dtype: type) -> bool:
+    if engine == "scan":
+        return dtype in SCAN_CASES.get(name, [])
+    return name in EDGES or engine == ENGINES[1].values[0]
+
+
+RUNS = [
+    pytest.param(
+        name,
+        *engine.values,
+        dtype,
+        id=f"{name}-{engine.id}-{dtype.__name__}",
+        marks=[*engine.marks, *([] if is_quick(name, *engine.values, dtype) else [pytest.mark.slow])],
+    )
     for name in GRID
-    for engine in ENGINES[1:]
+    for engine in ENGINES
     for dtype in TOLERANCE
 ]
 
@@ -148,24 +262,20 @@ RUNS = [pytest.param(name, "scan", np.float32, id=f"{name}-scan-float32") for na
 @pytest.mark.parametrize(("name", "engine", "dtype"), RUNS)
 def test_values_and_gradients_agree(name, engine, dtype):
     with jax.enable_x64(dtype is np.float64):
-        problem = jax.tree.map(lambda a: a.astype(dtype), make_problem(GRID[name], dtype))
-        x, gradients = value_and_gradients(engine, GRID[name], problem)
-        assert x.dtype == dtype
-        wanted_x, wanted_gradients = reference(name)
-        assert_close(x, wanted_x, TOLERANCE[dtype])
-        assert_close(gradients, wanted_gradients, TOLERANCE[dtype])
-        if engine != "scan":  # without a gradient nothing is kept, and few trajectories take a path of their own
-            assert_close(compute(engine, GRID[name].integrator, *problem), wanted_x, TOLERANCE[dtype])
+        x, gradients, x_alone = value_and_gradients(engine, GRID[name], make_problem(GRID[name], dtype))
+    assert x.dtype == dtype
+    wanted_x, wanted_gradients = reference(name)
+    assert_close((x, x_alone), (wanted_x, wanted_x), TOLERANCE[dtype])
+    assert_close(gradients, wanted_gradients, TOLERANCE[dtype])
 
 
 @needs_fused
 @pytest.mark.parametrize("isa", instruction_sets())
 @pytest.mark.parametrize("name", ["paper", "primes", "one less than a tile"])
-def test_recomputed_steps_equal_kept_ones(name, isa, monkeypatch):
+def test_recomputed_steps_equal_kept_ones(name, isa):
     with jax.enable_x64(True):
-        monkeypatch.setattr(fused, "KEPT_BYTES", 0)
-        got = value_and_gradients(isa, GRID[name], make_problem(GRID[name]))
-    assert_close(got, reference(name), 1e-12)
+        got = value_and_gradients(isa, GRID[name], make_problem(GRID[name]), kept_bytes=0)
+    assert_close(got[:2], reference(name), 1e-12)
 
 
 @needs_fused
@@ -190,33 +300,42 @@ NAN_RUNS = [pytest.param("scan", "leaky_relu", 20, id="scan")] + [
 ]
 
 
+def with_nan(array, *place: int) -> jax.Array:
+    array = np.array(array)
+    array[place] = np.nan
+    return jnp.asarray(array)
+
+
 @pytest.mark.parametrize(("engine", "activation", "batch"), NAN_RUNS)
 def test_nan_in_nan_out(engine, activation, batch):
     case = Case(batch=batch, activation=activation)
     field, x0, u, dt = make_problem(case, np.float32)
-    x = compute(engine, case.integrator, field, x0.at[0, 0].set(jnp.nan), u, dt)
-    assert np.isnan(x[1:, 0]).all()
-    assert np.isfinite(x[:, 1:]).all()
-    x = compute(engine, case.integrator, field, x0, u.at[3, -1].set(jnp.nan), dt)
-    assert np.isnan(x[4:, -1]).all()
-    assert np.isfinite(x[:4]).all()
-    _, gradients = value_and_gradients(engine, case, (field, x0, u, dt * jnp.nan))
+    with_gradient, _, alone = value_and_gradients(engine, case, (field, with_nan(x0, 0, 0), u, dt))
+    for x in map(np.asarray, (with_gradient, alone)):
+        assert np.isnan(x[1:, 0]).all()
+        assert np.isfinite(x[:, 1:]).all()
+    with_gradient, _, alone = value_and_gradients(engine, case, (field, x0, with_nan(u, 3, -1), dt))
+    for x in map(np.asarray, (with_gradient, alone)):
+        assert np.isnan(x[4:, -1]).all()
+        assert np.isfinite(x[:4]).all()
+    _, gradients, _ = value_and_gradients(engine, case, (field, x0, u, with_nan(dt, ...)))
     assert np.isnan(gradients[0].rate).all()
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_overflow_is_no_crash(engine):
     field, x0, u, dt = make_problem(Case(samples=50), np.float32)
-    x, _ = value_and_gradients(engine, Case(samples=50), (field, x0, u, 1e6 * dt))
-    assert not np.isfinite(x[-1]).any()
+    x = compiled(engine, RK4)(field, x0, u, 1e6 * dt)
+    assert not np.isfinite(np.asarray(x)[-1]).any()
 
 
 def refine(u, dt, parts: int, hold: str):
     """The same input on a grid `parts` times as fine: many small steps without unrolling substeps."""
+    u, dt = np.asarray(u), np.asarray(dt)
     share = np.arange(parts)[:, None, None] / parts * (hold == "first")
     between = u[:-1, None] + share * (u[1:, None] - u[:-1, None])
-    fine = jnp.concatenate([between.reshape(-1, *u.shape[1:]), u[-1:]])
-    return fine, jnp.repeat(dt / parts, parts, axis=0)
+    fine = np.concatenate([between.reshape(-1, *u.shape[1:]), u[-1:]])
+    return fine, np.repeat(dt / parts, parts, axis=0)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -225,9 +344,9 @@ def test_linear_field_follows_the_matrix_exponential(engine, hold):
     with jax.enable_x64(True):
         field, x0, u, dt = make_problem(Case(samples=6))
         field = eqx.tree_at(lambda f: f.network.mlp.weights[-1], field, replace_fn=jnp.zeros_like)
-        x = compute(engine, FixedStep(hold=hold), field, x0, *refine(u, dt, 50, hold))[::50]
-        # RK4 with steps h up to 0.004 s and rates below 10 / s: an error of (10 h)^5 / 120 a step, 250 steps.
-        assert_close(x, exact_linear(field, x0, u, dt, hold), 3e-7)
+        x = np.asarray(compiled(engine, FixedStep(hold=hold))(field, x0, *refine(u, dt, 50, hold)))[::50]
+    # RK4 with steps h up to 0.004 s and rates below 10 / s: an error of (10 h)^5 / 120 a step, 250 steps.
+    assert_close(x, exact_linear(*jax.tree.map(np.asarray, (field, x0, u, dt)), hold), 3e-7)
 
 
 def exact_linear(field, x0, u, dt, hold):
@@ -245,37 +364,42 @@ def exact_linear(field, x0, u, dt, hold):
     return np.stack(x)
 
 
+def stand_still(u, dt, steps: int):
+    """The same input with steps of no length at its end, so that one compiled function serves several grids."""
+    u_end, dt_end = np.repeat(u[-1:], steps, axis=0), np.zeros((steps, dt.shape[1]))
+    return np.concatenate([u, u_end]), np.concatenate([dt, dt_end])
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("stepper", STEPPERS.values(), ids=STEPPERS)
 def test_order_of_convergence(engine, stepper):
+    integrator = FixedStep(stepper.name, hold="first")
     with jax.enable_x64(True):
         field, x0, u, dt = make_problem(Case(batch=3, samples=4, activation="tanh"))
-
-        def last_states(name: str, parts: int):
-            return compute(engine, FixedStep(name, hold="first"), field, x0, *refine(u, dt, parts, "first"))[-1]
-
-        exact = last_states("rk4", 256)
-        errors = [np.max(np.abs(last_states(stepper.name, parts) - exact)) for parts in (16, 32)]
+        fine, finest = (refine(u, dt, parts, "first") for parts in (32, 256))
+        coarse = stand_still(*refine(u, dt, 16, "first"), 16 * len(dt))
+        ends = [np.asarray(compiled(engine, integrator)(field, x0, *grid))[-1] for grid in (coarse, fine)]
+    exact, _ = numpy_rollout(Case(integrator=FixedStep(hold="first")), (field, x0, *finest), 0 * finest[0][..., :1])
+    errors = [np.max(np.abs(end - exact[-1])) for end in ends]
     # The error falls by 2^order; at 16 parts the next order still shows a little.
     assert np.log2(errors[0] / errors[1]) == pytest.approx(stepper.order, abs=0.15)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_gradients_agree_with_finite_differences(engine):
-    case = Case(batch=3, samples=5, activation="tanh", integrator=FixedStep(substeps=2, hold="first"))
+    case = Case(batch=3, samples=5, activation="tanh", integrator=FixedStep("heun", substeps=2, hold="first"))
     with jax.enable_x64(True):
         problem = make_problem(case)
-        direction = jax.tree.map(lambda a: jnp.cos(3.0 * jnp.arange(a.size)).reshape(a.shape), problem)
-        weight = np.random.default_rng(2).normal(size=(case.samples, case.batch, case.nx))
+        direction = jax.tree.map(lambda a: np.cos(3.0 * np.arange(a.size)).reshape(a.shape), problem)
 
-        def loss(step: float) -> float:
-            moved = jax.tree.map(lambda a, d: a + step * d, problem, direction)
-            return float(np.sum(weight * np.asarray(compute(engine, case.integrator, *moved))))
+        def states(step: float) -> np.ndarray:
+            moved = jax.tree.map(lambda a, d: jnp.asarray(np.asarray(a) + step * d), problem, direction)
+            return np.asarray(value_and_gradients(engine, case, moved)[0])
 
-        _, gradients = value_and_gradients(engine, case, problem)
-        slope = sum(jax.tree.leaves(jax.tree.map(lambda g, d: jnp.sum(g * d), gradients, direction)))
+        _, gradients, _ = value_and_gradients(engine, case, problem)
+        slope = sum(jax.tree.leaves(jax.tree.map(lambda g, d: np.sum(np.asarray(g) * d), gradients, direction)))
         # Central differences: 1e-5^2 of truncation and 1e-16 / 1e-5 of rounding.
-        assert (loss(1e-5) - loss(-1e-5)) / 2e-5 == pytest.approx(float(slope), rel=1e-8)
+        assert np.sum(random_weight(case) * (states(1e-5) - states(-1e-5))) / 2e-5 == pytest.approx(slope, rel=1e-8)
 
 
 @needs_fused
@@ -288,16 +412,19 @@ def test_network_alone(isa, points, activation, monkeypatch):
     monkeypatch.setenv("TAUSID_FUSED_ISA", isa)
     with jax.enable_x64(True):
         network = make_problem(Case(nx=4, nu=2, hidden=(20, 9), activation=activation))[0].network
-        z = jnp.asarray(np.random.default_rng(3).normal(size=(*points, 6)))
+        z = np.random.default_rng(3).normal(size=(*points, 6))
 
-        def pull(function, z, network):
-            y, back = jax.vjp(lambda network, z: function(network, z), network, z)
-            return y, back(jnp.cos(y))
+        def pull(network, z):
+            y, back = jax.vjp(lambda network, z: evaluate(network, z, engine=Engine("fused")), network, z)
+            return y, back(jnp.cos(y)), evaluate(network, z, engine=Engine("fused"))
 
-        got = pull(partial(evaluate, engine=Engine("fused")), z, network)
-        assert_close(got, pull(partial(evaluate, engine=Engine("scan")), z, network), 1e-12)
-        monkeypatch.setattr(fused, "KEPT_BYTES", 0)
-        assert_close(pull(partial(evaluate, engine=Engine("fused")), z, network), got, 1e-12)
+        y, back = numpy_network(jax.tree.map(np.asarray, network), z.reshape(-1, 6))
+        in_network, in_z = back(np.cos(y))
+        y = y.reshape(*points, 4)
+        wanted = (y, (in_network, in_z.reshape(z.shape)), y)
+        for kept_bytes in (fused.KEPT_BYTES, 0):
+            monkeypatch.setattr(fused, "KEPT_BYTES", kept_bytes)
+            assert_close(jax.jit(lambda *arguments: pull(*arguments))(network, z), wanted, 1e-12)
 
 
 @needs_fused
