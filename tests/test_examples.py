@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import tausid
 from tausid.cli import main
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
@@ -34,7 +35,10 @@ def test_the_demo_in_a_process_of_its_own_uses_the_real_record(benchmark_folder,
 
 
 def test_the_demo_without_the_real_record_says_so(tmp_path, capfd, monkeypatch):
-    monkeypatch.delenv("TAUSID_DATA", raising=False)
+    def refuse(name: str, **options: object) -> None:
+        raise tausid.DataError(f"dataset {name!r} cannot be had in this test")
+
+    monkeypatch.setattr(tausid.datasets, "load", refuse)
     monkeypatch.setattr(sys, "argv", ["tausid", "demo", "--out", str(tmp_path), "--max-steps", "10"])
     with pytest.raises(SystemExit) as ended:
         main()

@@ -69,7 +69,7 @@ import sys; sys.path.insert(0, {tests!r})
 from problems import wiener_record
 from tausid.tau_search import search_tau
 if __name__ == "__main__":
-    search_tau(wiener_record(200), seed=0, out={out!r}, trials=4, workers=1, **{quick!r})
+    search_tau(wiener_record(200), seed=0, out={out!r}, trials=3, workers=1, **{quick!r})
 """
 
 
@@ -84,7 +84,7 @@ def test_a_killed_search_goes_on_without_losing_or_repeating_a_finished_fit(tmp_
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     later = [line for line in done.stderr.splitlines() if "held-out NRMSE" in line]
-    assert 2 <= len(later) <= 3  # the one that was reported, or one more that ended meanwhile, is not repeated
+    assert 1 <= len(later) <= 2  # the one that was reported, or one more that ended meanwhile, is not repeated
     assert first.split(":")[0] not in {line.split(":")[0] for line in later}
 
 
