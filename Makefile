@@ -40,10 +40,12 @@ check: .venv/test
 test: .venv/test
 	$(MAKE) demo
 	$(MAKE) check
+	TAUSID_NO_FUSED=1 $(BIN)/python -m pytest -q -n 2 -m "scan and not slow" tests
 	$(BIN)/python -m pytest -q -n 2
 
+# With the optimisation that users get; the fast tests compile with less of it.
 test-slow: .venv/test
-	$(BIN)/python -m pytest -q -n 2 -m slow
+	XLA_FLAGS=--xla_cpu_multi_thread_eigen=false $(BIN)/python -m pytest -q -n 2 -m slow
 
 clean:
 	rm -rf .venv demo build .mypy_cache .ruff_cache .pytest_cache

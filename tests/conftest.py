@@ -13,8 +13,8 @@ os.environ.setdefault(
     " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
 )
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(name, "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
 from jaxtyping import install_import_hook

@@ -47,6 +47,7 @@ def true_oscillator(record: Record, **settings) -> Model:
     return dataclasses.replace(model, state_space=space, scaling=offset_free)
 
 
+@pytest.mark.scan
 def test_the_true_weights_simulate_the_true_response():
     record = oscillator_record()
     simulation = true_oscillator(record).simulate(record, x0=np.zeros(2), integrator=FixedStep("rk4", 4))
@@ -143,6 +144,7 @@ def test_a_free_initial_state_is_found_from_the_first_samples():
     np.testing.assert_allclose(simulation.y, later.y, atol=1e-4)  # least squares in single precision
 
 
+@pytest.mark.scan
 def test_saving_and_loading_gives_the_same_simulation_bit_for_bit(tmp_path):
     record = wiener_record(80)
     for settings in (

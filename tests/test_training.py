@@ -55,6 +55,7 @@ def test_the_cosine_schedule_falls_to_a_hundredth():
     np.testing.assert_allclose([rate(0), rate(250), rate(500)], [3e-3, 3e-3 * 0.505, 3e-5], rtol=1e-5)
 
 
+@pytest.mark.scan
 def test_full_simulation_training_recovers_the_poles_of_a_linear_system():
     result = tausid.fit(
         oscillator_record(300),
@@ -85,6 +86,7 @@ def test_a_nonlinear_plant_is_simulated_better_than_by_its_best_constant():
     assert score.nrmse["y"] < 0.3  # 1 is the constant; the noise alone gives 0.04
 
 
+@pytest.mark.scan
 def test_the_same_seed_gives_the_same_model_and_another_seed_another():
     first, second, other = small_fit(), small_fit(), small_fit(seed=1)
     assert same(first.model, second.model)
@@ -128,6 +130,7 @@ def test_runs_that_differ_in_seed_and_tau_share_one_compilation(monkeypatch):
     assert not traces
 
 
+@pytest.mark.scan
 def test_a_trained_tau_moves_and_its_path_is_kept():
     result = small_fit(tau=Tau(2.0, trainable=True), learning_rate=1e-2)
     path = [row.tau for row in result.history]
@@ -382,6 +385,7 @@ def test_a_folder_that_cannot_be_written_is_found_before_training(tmp_path):
         small_fit(out=tmp_path / "file" / "run")
 
 
+@pytest.mark.scan
 def test_several_records_of_different_length_train_together():
     records = [wiener_record(200), wiener_record(150, seed=3)]
     result = small_fit(records)
