@@ -40,7 +40,7 @@ check: .venv/test
 test: .venv/test
 	$(MAKE) demo
 	$(MAKE) check
-	TAUSID_NO_FUSED=1 $(BIN)/python -m pytest -q -n 2 -m "scan and not slow" tests
+	TAUSID_NO_FUSED=1 $(BIN)/python -m pytest -q -n 2 -m "scan and not slow" tests/test_training.py tests/test_simulation.py
 	$(BIN)/python -m pytest -q -n 2
 
 # With the optimisation that users get; the fast tests compile with less of it.

@@ -39,7 +39,6 @@ from tausid.steppers import STEPPERS
 # Rounding grows with the number of additions; one unit in the last place is 1.2e-7 or 2.2e-16.
 TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
 
-pytestmark = pytest.mark.scan
 needs_fused = pytest.mark.skipif(fused_missing() is not None, reason=f"the fused engine is missing: {fused_missing()}")
 ENGINES = [
     pytest.param("scan", id="scan"),
