@@ -18,6 +18,7 @@ from problems import wiener_record
 
 import tausid
 from tausid.cli import main
+from tausid.training import fitting
 
 TAUSID = [sys.executable, "-c", "from tausid.cli import main; main()"]
 COLUMNS = ["--input", "u", "--output", "y", "--ts", "0.5"]
@@ -138,6 +139,7 @@ def test_info_says_which_engine_computes_and_why(tausid_command, run, monkeypatc
 
 def test_a_fit_says_once_that_the_compiled_engine_is_missing(tausid_command, run, tmp_path, monkeypatch):
     monkeypatch.setenv("TAUSID_NO_FUSED", "1")
+    fitting._say_once_if_missing.cache_clear()  # another test of this process may have heard it
     arguments = ["fit", run["data"], *COLUMNS, *SMALL, "--max-steps", 20]
     first = tausid_command(*arguments, "--out", tmp_path / "a").stderr
     again = tausid_command(*arguments, "--out", tmp_path / "b").stderr
