@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tausid.cli.options import (
+    Columns,
     Data,
     Inputs,
     Json,
@@ -93,9 +94,8 @@ def fit(
     from tausid.cli.runs import prepare_run, write_run
     from tausid.evaluation import check_skip
 
-    records = read_fit_data(
-        data, input, output, ts, time, units=unit, test=test, test_inputs=test_input, test_outputs=test_output
-    )
+    columns = Columns(input, output, ts, time, unit)
+    records = read_fit_data(data, columns, test=test, test_inputs=test_input, test_outputs=test_output)
     folder = prepare_run(out, records.name, seed, resume=resume, overwrite=overwrite)
     settings = parse_settings(set)
     if max_steps is not None:
@@ -157,7 +157,7 @@ def tau(
     from tausid.cli.tau import describe_estimate, estimate, estimate_dict
     from tausid.plots import check_picture, plot_tau, save_figure
 
-    record = read_part(data, input, output, ts, time, "train" if data.startswith("@") else None)[0]
+    record = read_part(data, Columns(input, output, ts, time), "train" if data.startswith("@") else None)[0]
     options = {"seed": seed, "trials": trials, "search": search, "out": out}
     if plot is not None:
         check_picture(plot)  # now, and not after a long search
@@ -187,7 +187,7 @@ def simulate(
     from tausid.cli.runs import write_simulation
 
     loaded = tausid.load_model(model)
-    record = read_part(data, input, output, ts, time, part)[0]
+    record = read_part(data, Columns(input, output, ts, time), part)[0]
     simulation = loaded.simulate(record, dt=dt)
     path = write_simulation(out, record, simulation)
     print(f"simulated {len(simulation.t)} samples of {record.name}, the first {simulation.n_skipped} for the "
@@ -212,7 +212,7 @@ def evaluate(
     from tausid.cli.runs import describe_model, score_dict
 
     loaded = tausid.load_model(model)
-    scores = _scores(loaded, read_part(data, input, output, ts, time, part), skip)
+    scores = _scores(loaded, read_part(data, Columns(input, output, ts, time), part), skip)
     if json:
         print_json({**score_dict(scores), **describe_model(loaded, model)})
     else:

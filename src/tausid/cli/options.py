@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,75 +35,23 @@ Part = Annotated[
 HAVE_OPTIONS = ("nx", "seed", "recipe", "protocol", "tau", "out", "resume", "overwrite", "test")
 
 
-def read_record(
-    data: str,
-    inputs: Sequence[str] | None,
-    outputs: Sequence[str] | None,
-    ts: float | None,
-    time: str | None,
-    units: Sequence[str] | None = None,
-) -> Record:
-    """A record from a file and the options that describe it.
+@dataclass(frozen=True)
+class Columns:
+    """How a file is to be read, as the command line says it.
 
     Args:
-        data: path of the file.
         inputs: input columns.
         outputs: output columns.
         ts: sampling time in seconds.
         time: time column, instead of `ts`.
         units: units of the channels, as NAME=UNIT.
-
-    Returns:
-        The record.
-
-    Raises:
-        DataError: no output column, or the file breaks a rule.
     """
-    from tausid.readers import csv_columns, read_csv
 
-    if not outputs:
-        raise DataError(
-            f"a fit or a simulation must know its columns; no --output was given. {data} has "
-            f"{', '.join(csv_columns(data))}: name inputs with --input and outputs with --output."
-        )
-    named = dict(_split_pair(pair, "--unit", "pump=V") for pair in units) if units else None
-    return read_csv(data, inputs=list(inputs or ()), outputs=list(outputs), ts=ts, time=time, units=named)
-
-
-def read_part(
-    data: str,
-    inputs: Sequence[str] | None,
-    outputs: Sequence[str] | None,
-    ts: float | None,
-    time: str | None,
-    part: str | None,
-) -> tuple[Record, ...]:
-    """The records to simulate: those of a file, or one part of a known dataset.
-
-    Args:
-        data: path of a file, or `@NAME`.
-        inputs: input columns.
-        outputs: output columns.
-        ts: sampling time in seconds.
-        time: time column, instead of `ts`.
-        part: `train` or `test`, for a known dataset; None is `test`.
-
-    Returns:
-        The records.
-
-    Raises:
-        ConfigError: an unknown part.
-        DataError: the data cannot be had, or break a rule.
-    """
-    if not data.startswith("@"):
-        if part is not None:
-            raise ConfigError(f"`--part` is for known datasets, @NAME; {data} is a file. Leave it out.")
-        return (read_record(data, inputs, outputs, ts, time),)
-    _refuse_with_dataset(data, {"--input": inputs, "--output": outputs, "--ts": ts, "--time": time})
-    if part not in (None, "train", "test"):
-        raise ConfigError(f"`--part` must be train or test; got {part!r}. Choose one of these.")
-    dataset = _load(data)
-    return (dataset.train,) if part == "train" else dataset.tests
+    inputs: Sequence[str] | None
+    outputs: Sequence[str] | None
+    ts: float | None
+    time: str | None
+    units: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -121,14 +69,60 @@ class FitData:
     name: str
 
 
+def read_record(data: str, columns: Columns) -> Record:
+    """A record from a file.
+
+    Args:
+        data: path of the file.
+        columns: how to read it.
+
+    Returns:
+        The record.
+
+    Raises:
+        DataError: no output column, or the file breaks a rule.
+    """
+    from tausid.readers import csv_columns, read_csv
+
+    if not columns.outputs:
+        raise DataError(
+            f"a fit or a simulation must know its columns; no --output was given. {data} has "
+            f"{', '.join(csv_columns(data))}: name inputs with --input and outputs with --output."
+        )
+    units = dict(_split_pair(pair, "--unit", "pump=V") for pair in columns.units) if columns.units else None
+    inputs, outputs = list(columns.inputs or ()), list(columns.outputs)
+    return read_csv(data, inputs=inputs, outputs=outputs, ts=columns.ts, time=columns.time, units=units)
+
+
+def read_part(data: str, columns: Columns, part: str | None) -> tuple[Record, ...]:
+    """The records to simulate: those of a file, or one part of a known dataset.
+
+    Args:
+        data: path of a file, or `@NAME`.
+        columns: how to read a file.
+        part: `train` or `test`, for a known dataset; None is `test`.
+
+    Returns:
+        The records.
+
+    Raises:
+        ConfigError: an unknown part, or options that do not go with the data.
+        DataError: the data cannot be had, or break a rule.
+    """
+    if not data.startswith("@"):
+        if part is not None:
+            raise ConfigError(f"`--part` is for known datasets, @NAME; {data} is a file. Leave it out.")
+        return (read_record(data, columns),)
+    if part not in (None, "train", "test"):
+        raise ConfigError(f"`--part` must be train or test; got {part!r}. Choose one of these.")
+    dataset = _load(data, columns)
+    return (dataset.train,) if part == "train" else dataset.tests
+
+
 def read_fit_data(
     data: str,
-    inputs: Sequence[str] | None,
-    outputs: Sequence[str] | None,
-    ts: float | None,
-    time: str | None,
+    columns: Columns,
     *,
-    units: Sequence[str] | None,
     test: str | None,
     test_inputs: Sequence[str] | None,
     test_outputs: Sequence[str] | None,
@@ -137,11 +131,7 @@ def read_fit_data(
 
     Args:
         data: path of a file, or `@NAME`.
-        inputs: input columns.
-        outputs: output columns.
-        ts: sampling time in seconds.
-        time: time column, instead of `ts`.
-        units: units of the channels, as NAME=UNIT.
+        columns: how to read a file.
         test: path of the test file; the training file where only test columns are given.
         test_inputs: input columns of the test record; by default the training record's.
         test_outputs: output columns of the test record; by default the training record's.
@@ -150,15 +140,14 @@ def read_fit_data(
         The records.
 
     Raises:
+        ConfigError: options that do not go with the data.
         DataError: the data cannot be had, or break a rule.
     """
     if data.startswith("@"):
-        given = {"--input": inputs, "--output": outputs, "--ts": ts, "--time": time, "--unit": units}
         tests = {"--test": test, "--test-input": test_inputs, "--test-output": test_outputs}
-        _refuse_with_dataset(data, given | tests)
-        dataset = _load(data)
+        dataset = _load(data, columns, **tests)
         return FitData(dataset.train, dataset.tests, dataset.name)
-    train = read_record(data, inputs, outputs, ts, time, units)
+    train = read_record(data, columns)
     name = Path(data).stem
     if test is None and not test_inputs and not test_outputs:
         return FitData(train, (), name)
@@ -166,8 +155,8 @@ def read_fit_data(
         raise DataError(
             "test columns of the same file must include an output; got only --test-input. Add --test-output."
         )
-    record = read_record(test or data, test_inputs or inputs, test_outputs or outputs, ts, time)
-    return FitData(train, (record,), name)
+    others = replace(columns, inputs=test_inputs or columns.inputs, outputs=test_outputs or columns.outputs, units=None)
+    return FitData(train, (read_record(test or data, others),), name)
 
 
 def parse_tau(text: str, *, trainable: bool) -> float | list[float] | str | Tau:
@@ -226,12 +215,6 @@ def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
     return settings
 
 
-def _refuse_with_dataset(data: str, options: dict[str, Any]) -> None:
-    for name, value in options.items():
-        if value:
-            raise ConfigError(f"`{name}` is for files; {data} is a known dataset with its own channels. Leave it out.")
-
-
 def _split_pair(pair: str, option: str, example: str) -> tuple[str, str]:
     key, equals, value = pair.partition("=")
     if not equals:
@@ -239,7 +222,12 @@ def _split_pair(pair: str, option: str, example: str) -> tuple[str, str]:
     return key, value
 
 
-def _load(data: str) -> Dataset:
+def _load(data: str, columns: Columns, **options: Any) -> Dataset:
+    """A known dataset; options that describe a file are refused, not ignored."""
     from tausid import datasets
 
+    described = {"--input": columns.inputs, "--output": columns.outputs, "--ts": columns.ts, "--time": columns.time}
+    for name, value in {**described, "--unit": columns.units, **options}.items():
+        if value:
+            raise ConfigError(f"`{name}` is for files; {data} is a known dataset with its own channels. Leave it out.")
     return datasets.load(data.removeprefix("@"))
