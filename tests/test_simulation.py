@@ -169,6 +169,14 @@ def test_a_model_file_that_describes_no_model_is_refused(tmp_path):
         tausid.load_model(path)
 
 
+def test_a_free_initial_state_survives_a_simulation_that_is_not_finite():
+    record = wiener_record(80)
+    model = make_model(record, initial_state="free", horizon="full")
+    broken = eqx.tree_at(lambda m: m.f.linear, model.state_space, jnp.full((2, 3), jnp.nan))
+    simulation = dataclasses.replace(model, state_space=broken).simulate(record, throw=False)
+    assert simulation.status == "diverged"
+
+
 def diverging(record: Record) -> Model:
     model = make_model(record)
     return dataclasses.replace(

@@ -34,17 +34,18 @@ def test_a_trained_tau_is_reported_with_its_late_range():
 def grid_search(tmp_path_factory) -> dict:
     folder = tmp_path_factory.mktemp("search")
     seen: list[TauTrial] = []
-    arguments = {"seed": 0, "out": folder, "search": "grid", "trials": 3, "bounds": (0.01, 100.0), "workers": 1}
+    arguments = {"seed": 0, "out": folder, "search": "grid", "trials": 7, "bounds": (0.3, 4.0), "workers": 1}
     estimate = search_tau(wiener_record(200), report=seen.append, **arguments, **QUICK)
     return {"estimate": estimate, "seen": seen, "arguments": arguments}
 
 
 def test_a_grid_search_scores_every_value_and_takes_the_best(grid_search):
     estimate = grid_search["estimate"]
-    assert [trial.ts_over_tau for trial in estimate.trials] == pytest.approx([0.01, 1.0, 100.0])
+    assert [trial.ts_over_tau for trial in estimate.trials] == pytest.approx(np.geomspace(0.3, 4.0, 7).tolist())
     best = min(estimate.trials, key=lambda trial: trial.score)
     assert estimate.ts_over_tau == pytest.approx(best.ts_over_tau)
-    assert len(grid_search["seen"]) == 3
+    assert len(grid_search["seen"]) == 7
+    assert "stopped early" not in {trial.status for trial in estimate.trials}  # a grid is tried to its end
     # The same fit by hand gives the same score: the held-out free run, and nothing else.
     result = tausid.fit(wiener_record(200), tau=0.5 / best.ts_over_tau, seed=0, progress=None, **QUICK)
     assert min(row.validation for row in result.history) == pytest.approx(best.score, rel=1e-6)
@@ -105,6 +106,7 @@ def test_the_spread_covers_the_valley_and_a_hopeless_search_says_so():
         ({"search": "random"}, "unknown search 'random'"),
         ({"trials": 0}, "`trials` must be at least 1; got 0"),
         ({"bounds": (1.0, 0.1)}, "`bounds` must be two rising positive values"),
+        ({"validation_fraction": 0}, "a search for tau must hold data out to score with"),
         ({"out": None}, "must have a folder for its journal; got none"),
         ({"method": "trained", "tau": 3.0, "progress": None, **QUICK}, "a trained tau must be trainable; got tau=3.0"),
         ({"test": wiener_record(50)}, "a search for tau decides `test` itself"),

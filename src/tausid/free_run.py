@@ -14,6 +14,8 @@ from tausid.rollout import Adaptive, Engine, FixedStep, Integrator, rollout, rol
 
 # Samples that the estimate of a free initial state may see, at least: enough to tell states from noise.
 LEAST_FOR_INITIAL_STATE = 50
+# Residual of a sample at which the simulation left the finite numbers; measured outputs have a deviation of 1.
+LOST = 1e6
 
 
 def initial_samples(config: Config) -> int:
@@ -98,14 +100,15 @@ def estimate_initial_state(
         integrator: how to integrate.
 
     Returns:
-        The state at the first sample; zero where the least-squares problem has no finite value.
+        The state at the first sample; samples at which the simulation is not finite count as far off.
     """
     from scipy.optimize import least_squares
 
     arrays = (jnp.asarray(u), jnp.asarray(np.nan_to_num(y)), jnp.asarray(~np.isnan(y)), jnp.asarray(dt))
 
     def residuals(x0: np.ndarray) -> np.ndarray:
-        return np.nan_to_num(np.asarray(_residuals(model, jnp.asarray(x0), *arrays, integrator), float), posinf=1e6)
+        values = np.asarray(_residuals(model, jnp.asarray(x0), *arrays, integrator), float)
+        return np.nan_to_num(values, nan=LOST, posinf=LOST, neginf=-LOST)
 
     def jacobian(x0: np.ndarray) -> np.ndarray:
         return np.nan_to_num(np.asarray(_jacobian(model, jnp.asarray(x0), *arrays, integrator), float))

@@ -173,12 +173,10 @@ class Model:
 
     def _content(self) -> dict[str, Any]:
         tau = self.state_space.tau
-        hold = self.integrator.hold
         initial = self.state_space.initial
         return {
             "config": self.config.as_dict(),
             "tau": {"trainable": tau.trainable, "source": tau.source},
-            "hold": list(hold) if isinstance(hold, tuple) else hold,
             "n_records": len(initial.x0) if isinstance(initial, FreeState) else 1,
             "ts": self.ts,
             "input_names": list(self.input_names),
@@ -276,11 +274,10 @@ def load_model(path: str | os.PathLike[str]) -> Model:
             n_records=content["n_records"],
             rng=np.random.default_rng(0),
         )
-        hold = content["hold"]
         return Model(
             state_space=fill_arrays(skeleton, arrays),
             scaling=Scaling(**{name: arrays[f"scaling.{name}"] for name in SCALING_FIELDS}),
-            integrator=FixedStep(config.stepper, config.substeps, tuple(hold) if isinstance(hold, list) else hold),
+            integrator=FixedStep(config.stepper, config.substeps, config.hold),
             ts=content["ts"],
             config=config,
             input_names=tuple(content["input_names"]),

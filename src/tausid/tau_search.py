@@ -148,7 +148,7 @@ def search_tau(
         raise ConfigError("a search for tau must have a folder for its journal; got none. Give out='runs/tau'.")
     _check_search(search, trials, bounds, settings)
     journal = check_writable(out) / JOURNAL
-    study = _open_study(journal, prune=search == "tpe")
+    study = _open_study(journal, search)
     same = {**settings, "seed": seed, "bounds": bounds, "search": search, "data": fingerprint(several)}
     _check_same_search(study, same, journal)
     # Not the same seed again after a stop: the sampler would repeat what it has tried.
@@ -159,7 +159,7 @@ def search_tau(
             study.enqueue_trial({"ts_over_tau": value}, skip_if_exists=True)
     count = min(workers or os.cpu_count() or 1, trials)
     with ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_use_one_thread) as pool:
-        start = partial(_try_tau, journal, records=several, settings={**settings, "seed": seed})
+        start = partial(_try_tau, journal, search, records=several, settings={**settings, "seed": seed})
         _run_trials(study, partial(pool.submit, start), count, trials, bounds, report or _print_trial)
     return _conclude(_finished_trials(study), several[0].ts, search)
 
@@ -189,12 +189,18 @@ def _run_trials(
 
 
 def _try_tau(
-    journal: Path, trial_id: int, ts_over_tau: float, *, records: Sequence[Record], settings: dict[str, Any]
+    journal: Path,
+    search: str,
+    trial_id: int,
+    ts_over_tau: float,
+    *,
+    records: Sequence[Record],
+    settings: dict[str, Any],
 ) -> TauTrial:
-    """One fit with this tau, stopped early where the median rule finds it hopeless; runs in a worker."""
+    """One fit with this tau, which the study's pruner may stop early; runs in a worker."""
     import optuna
 
-    trial = optuna.trial.Trial(_open_study(journal), trial_id)
+    trial = optuna.trial.Trial(_open_study(journal, search), trial_id)
     scores: list[float] = []
 
     def watch(update: ProgressUpdate) -> None:
@@ -236,8 +242,8 @@ def _requeue_broken_trials(study: Any) -> None:
                 study.enqueue_trial(trial.params)
 
 
-def _open_study(journal: Path, *, prune: bool = True) -> Any:
-    """The study in a journal; created where there is none."""
+def _open_study(journal: Path, search: str) -> Any:
+    """The study in a journal, created where there is none; only `tpe` stops hopeless fits early."""
     try:
         import optuna
         from optuna.storages.journal import JournalFileBackend
@@ -247,13 +253,11 @@ def _open_study(journal: Path, *, prune: bool = True) -> Any:
         ) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     backend = JournalFileBackend(str(journal))
-    pruner = (
-        optuna.pruners.MedianPruner(n_startup_trials=TRIALS_BEFORE_PRUNING) if prune else optuna.pruners.NopPruner()
-    )
+    median = optuna.pruners.MedianPruner(n_startup_trials=TRIALS_BEFORE_PRUNING)
     return optuna.create_study(
         study_name="tau",
         storage=optuna.storages.JournalStorage(backend),
-        pruner=pruner,
+        pruner=median if search == "tpe" else optuna.pruners.NopPruner(),
         load_if_exists=True,
     )
 
@@ -309,6 +313,8 @@ def _check_search(search: str, trials: int, bounds: tuple[float, float], setting
     low, high = bounds
     if not 0 < low < high < math.inf:
         raise ConfigError(f"`bounds` must be two rising positive values of Ts/tau; got {bounds}. Try (1e-3, 10).")
+    if settings.get("validation_fraction") == 0:
+        raise ConfigError("a search for tau must hold data out to score with; got validation_fraction=0. Leave it out.")
     for name in ("tau", "test", "protocol", "progress"):
         if name in settings:
             raise ConfigError(f"a search for tau decides `{name}` itself; got {settings[name]!r}. Leave it out.")
