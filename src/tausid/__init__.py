@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tausid import datasets as datasets
     from tausid import errors as errors
     from tausid import plots as plots
+    from tausid import study as study
     from tausid.config import Config as Config
     from tausid.config import recipe_config as recipe_config
     from tausid.errors import ConfigError as ConfigError
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from tausid.training import FitResult as FitResult
     from tausid.training import fit as fit
 
-_MODULES = ("datasets", "errors", "plots")
+_MODULES = ("datasets", "errors", "plots", "study")
 _HOMES = {
     "Adaptive": "rollout",
     "Config": "config",

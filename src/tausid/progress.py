@@ -93,7 +93,7 @@ def describe(update: ProgressUpdate, model: Model) -> str:
         ]
     if update.recoveries:
         parts.append(f"{update.recoveries} recoveries")
-    parts += [f"{update.steps_per_second:.0f} steps/s", f"{_duration(update.seconds_left)} left"]
+    parts += [f"{update.steps_per_second:.0f} steps/s", f"{describe_duration(update.seconds_left)} left"]
     return ", ".join(parts)
 
 
@@ -127,6 +127,20 @@ def _plain_lines(model: Model) -> Iterator[Callable[[ProgressUpdate], None]]:
     yield report
 
 
-def _duration(seconds: float) -> str:
+def describe_duration(seconds: float) -> str:
+    """A time span in words.
+
+    Args:
+        seconds: how long.
+
+    Returns:
+        Hours and minutes, minutes and seconds, or seconds.
+
+    Example:
+        >>> describe_duration(75.2)
+        '1 min 15 s'
+    """
     minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"

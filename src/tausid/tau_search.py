@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tausid.errors import ConfigError, DivergenceError, MissingExtraError, unknown_name
+from tausid.processes import usable_cores, use_one_thread
 from tausid.progress import ProgressUpdate
 from tausid.records import Record, Records, as_records
 from tausid.storage import check_writable
@@ -157,8 +158,8 @@ def search_tau(
     if search == "grid":
         for value in np.geomspace(*bounds, trials).tolist():
             study.enqueue_trial({"ts_over_tau": value}, skip_if_exists=True)
-    count = min(workers or os.cpu_count() or 1, trials)
-    with ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_use_one_thread) as pool:
+    count = min(workers or usable_cores(), trials)
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=use_one_thread) as pool:
         start = partial(_try_tau, journal, search, records=several, settings={**settings, "seed": seed})
         _run_trials(study, partial(pool.submit, start), count, trials, bounds, report or _print_trial)
     return _conclude(_finished_trials(study), several[0].ts, search)
@@ -323,10 +324,3 @@ def _check_search(search: str, trials: int, bounds: tuple[float, float], setting
 def _print_trial(trial: TauTrial) -> None:
     line = f"Ts/tau {trial.ts_over_tau:.4g}: held-out NRMSE {trial.score:.4g}, {trial.status}"
     print(line, file=sys.stderr, flush=True)
-
-
-def _use_one_thread() -> None:
-    """One single-threaded process per core is fastest for models this small; read when JAX first computes."""
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false"
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = "1"

@@ -27,6 +27,7 @@ from tausid.cli.options import (
     read_fit_data,
     read_part,
 )
+from tausid.cli.study import app as study_app
 
 if TYPE_CHECKING:
     from tausid.evaluation import Score
@@ -42,6 +43,7 @@ app = typer.Typer(
 )
 datasets_app = typer.Typer(help="Benchmark records by name.", no_args_is_help=True)
 app.add_typer(datasets_app, name="datasets")
+app.add_typer(study_app, name="study")
 
 
 def _show_version(asked: bool) -> None:
@@ -91,8 +93,9 @@ def fit(
     """Identify a model from measured data, score it by free-run simulation, and save it."""
     import tausid
     from tausid.cli.printing import describe_tau, print_json, print_pairs, print_scores
-    from tausid.cli.runs import prepare_run, write_run
+    from tausid.cli.runs import prepare_run
     from tausid.evaluation import check_skip
+    from tausid.run_folder import write_run
 
     columns = Columns(input, output, ts, time, unit)
     records = read_fit_data(data, columns, test=test, test_inputs=test_input, test_outputs=test_output)
@@ -209,7 +212,7 @@ def evaluate(
     """Score a model on a record by free-run simulation, in physical units."""
     import tausid
     from tausid.cli.printing import print_json, print_scores
-    from tausid.cli.runs import describe_model, score_dict
+    from tausid.run_folder import describe_model, score_dict
 
     loaded = tausid.load_model(model)
     scores = _scores(loaded, read_part(data, Columns(input, output, ts, time), part), skip)
@@ -228,7 +231,8 @@ def info(
     """Say what a model file holds, or which engine computes on this machine."""
     import tausid
     from tausid.cli.printing import describe_tau, print_json, print_pairs
-    from tausid.cli.runs import describe_engines, describe_model
+    from tausid.cli.runs import describe_engines
+    from tausid.run_folder import describe_model
 
     if engines or model is None:
         about = describe_engines(None if model is None else tausid.load_model(model))

@@ -1,27 +1,18 @@
-"""The folder of a run: what lies in it, and what is said of it."""
+"""Folders and files that commands write."""
 
 from __future__ import annotations
 
-import csv
-import dataclasses
-import io
-import json
-from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tausid.errors import ConfigError
-from tausid.evaluation import Score
 from tausid.records import Record
 from tausid.rollout import describe_engine, fused_missing, instruction_sets
+from tausid.run_folder import HISTORY, MODEL, RESULT, csv_text, number_cell
 from tausid.simulation import Model, Simulation
 from tausid.storage import write_text
-from tausid.training import FitResult, HistoryRow
 from tausid.training.checkpoint import FILE_NAME as CHECKPOINT
-
-MODEL, RESULT, HISTORY = "model.safetensors", "result.json", "history.csv"
 
 
 def prepare_run(out: Path | None, name: str, seed: int, *, resume: bool, overwrite: bool) -> Path:
@@ -53,70 +44,6 @@ def prepare_run(out: Path | None, name: str, seed: int, *, resume: bool, overwri
             "--overwrite, or choose another folder."
         )
     return out
-
-
-def write_run(
-    folder: Path, result: FitResult, train: Mapping[str, Score], tests: Mapping[str, Score]
-) -> tuple[dict[str, Path], dict[str, Any]]:
-    """Write model, history and summary of a finished fit.
-
-    Args:
-        folder: the run's folder.
-        result: the fit.
-        train: scores of the training records, by name.
-        tests: scores of the test records, by name.
-
-    Returns:
-        The paths by what they are, and the summary as plain JSON values.
-    """
-    paths = {"model": result.model.save(folder / MODEL)}
-    summary = {
-        **score_dict(train),
-        "status": result.status,
-        "message": result.message,
-        "steps": result.steps,
-        "best_step": result.best_step,
-        "seconds": result.seconds,
-        **describe_model(result.model, paths["model"]),
-        "protocol": result.config.protocol,
-        "recipe": result.config.recipe,
-        **({"test": score_dict(tests)} if tests else {}),
-    }
-    paths["history"] = write_text(folder / HISTORY, _history_csv(result.history))
-    paths["summary"] = write_text(folder / RESULT, json.dumps(summary, indent=2) + "\n")
-    return paths, summary
-
-
-def score_dict(scores: Mapping[str, Score]) -> dict[str, Any]:
-    """Scores as plain JSON values: those of the first record, and of all by name where there are several.
-
-    Args:
-        scores: scores by record.
-
-    Returns:
-        The values.
-    """
-    first = next(iter(scores.values())).as_dict()
-    several = {"records": {name: score.as_dict() for name, score in scores.items()}} if len(scores) > 1 else {}
-    return {**first, **several}
-
-
-def describe_model(model: Model, path: Path) -> dict[str, Any]:
-    """What is said of a model in every JSON object.
-
-    Args:
-        model: the model.
-        path: its file.
-
-    Returns:
-        Plain JSON values.
-    """
-    return {
-        "tau": model.tau,
-        "ts_over_tau": model.ts_over_tau,
-        "seed": model.config.seed,
-        "model": str(path),
-    }
 
 
 def describe_engines(model: Model | None) -> dict[str, str]:
@@ -157,8 +84,8 @@ def write_simulation(path: Path, record: Record, simulation: Simulation) -> Path
         columns += [record.u, record.y]
         header += [*record.input_names, *record.output_names]
     table = np.concatenate([*columns, simulation.y], axis=1)
-    rows = ([_cell(value) for value in row] for row in table.tolist())
-    return write_text(path, _csv([*header, *simulated], rows))
+    rows = ([number_cell(value) for value in row] for row in table.tolist())
+    return write_text(path, csv_text([*header, *simulated], rows))
 
 
 def _next_free(folder: Path) -> Path:
@@ -167,24 +94,3 @@ def _next_free(folder: Path) -> Path:
         number += 1
         free = folder.with_name(f"{folder.name}-{number}")
     return free
-
-
-def _history_csv(history: Sequence[HistoryRow]) -> str:
-    names = [field.name for field in dataclasses.fields(HistoryRow)]
-    rows = (
-        [" ".join(map(str, v)) if isinstance(v, tuple) else _cell(v) for v in dataclasses.astuple(row)]
-        for row in history
-    )
-    return _csv(names, rows)
-
-
-def _cell(value: float) -> str:
-    return "" if value != value else repr(value)
-
-
-def _csv(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return text.getvalue()

@@ -1,0 +1,183 @@
+"""The commands of `tausid study`."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tausid.cli.options import Json
+from tausid.errors import StorageError
+
+if TYPE_CHECKING:
+    from tausid.study import StudyResults, StudyUpdate
+
+app = typer.Typer(help="Many trainings: run them, look at them, compare them.", no_args_is_help=True)
+Folder = Annotated[Path, typer.Argument(metavar="STUDY", help="A study's folder.")]
+ScoreColumn = Annotated[str, typer.Option("--score", help="Column to compare.")]
+By = Annotated[list[str] | None, typer.Option("--by", help="Column to group by; repeat for several.")]
+
+
+@app.command("run")
+def run(
+    spec: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="What to run.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the study; by default that of the spec.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Runs at a time; one per core by default.")] = None,
+    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, tcp://HOST:PORT.")] = None,
+    storage: Annotated[str | None, typer.Option(help="URL of a database, for many machines.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a study that was begun.")] = False,
+) -> None:
+    """Run all runs of a study that are not finished yet."""
+    from tausid.study import run_study
+
+    hint = shlex.join(["tausid", *(word for word in sys.argv[1:] if word != "--resume"), "--resume"])
+    try:
+        with _reporter() as report:
+            results = run_study(
+                spec,
+                out=out,
+                workers=workers,
+                scheduler=scheduler,
+                storage=storage,
+                resume=resume,
+                report=report,
+            )
+    except KeyboardInterrupt:
+        print(f"stopped; nothing is lost. Go on with: {hint}", file=sys.stderr)
+        raise typer.Exit(130) from None
+    except StorageError as error:
+        print(f"error: {error}\nGo on with: {hint}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    print_table(results, None, "test_rmse")
+
+
+@app.command("status")
+def status(
+    study: Folder,
+    storage: Annotated[str | None, typer.Option(help="URL of the database, where the study has one.")] = None,
+    json: Json = False,
+) -> None:
+    """Say how far a study is: runs waiting, running, finished, failed."""
+    import dataclasses
+
+    from tausid.cli.printing import print_json, print_pairs
+    from tausid.study import study_counts
+
+    counts = dataclasses.asdict(study_counts(study, storage=storage))
+    print_json(counts) if json else print_pairs(counts)
+
+
+@app.command("table")
+def table(
+    study: Folder,
+    by: By = None,
+    score: ScoreColumn = "test_rmse",
+    runs: Annotated[bool, typer.Option("--runs", help="One row per run instead of one per group.")] = False,
+    json: Json = False,
+) -> None:
+    """Compare the finished runs: how many, best, median, mean, standard deviation, worst."""
+    from tausid.cli.printing import print_json
+    from tausid.study import read_results
+
+    results = read_results(study)
+    if json:
+        content = [dict(row) for row in results.rows] if runs else results.summary(by, score=score)
+        print_json({"name": results.name, "runs" if runs else "groups": content})
+    elif runs:
+        columns = (*results.axes, "seed", "status", "steps", "seconds", "train_rmse", "validation_rmse", "test_rmse")
+        _print_rows(f"{results.name}: {len(results.rows)} finished runs", list(dict.fromkeys(columns)), results.rows)
+    else:
+        print_table(results, by, score)
+
+
+def print_table(results: StudyResults, by: Sequence[str] | None, score: str) -> None:
+    """Print one row per group of runs.
+
+    Args:
+        results: finished runs.
+        by: columns to group by; by default all axes but the seed.
+        score: the column to compare.
+    """
+    groups = results.summary(by, score=score)
+    title = f"{results.name}: {len(results.rows)} finished runs, {score}"
+    _print_rows(title, list(groups[0]) if groups else ["runs"], groups)
+
+
+def _print_rows(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    made = Table(title=title)
+    for name in columns:
+        made.add_column(name, justify="right")
+    for row in rows:
+        made.add_row(*(_cell(row.get(name)) for name in columns))
+    Console().print(made)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+@contextlib.contextmanager
+def _reporter() -> Iterator[Callable[[StudyUpdate], None]]:
+    """A live table on a terminal, a line per finished run elsewhere."""
+    if not sys.stderr.isatty():
+        yield _print_finished
+        return
+    from rich.live import Live
+
+    with Live(console=Console(stderr=True), refresh_per_second=2) as live:
+        yield lambda update: live.update(_live_table(update))
+
+
+def _print_finished(update: StudyUpdate) -> None:
+    if update.just_finished is not None:
+        row = update.just_finished
+        print(
+            f"{row['run']}: {row['status']}, {_describe_score(row)}; {_progress(update)}", file=sys.stderr, flush=True
+        )
+
+
+def _live_table(update: StudyUpdate) -> Table:
+    made = Table(title=f"study {update.name}", show_header=False)
+    counts = update.counts
+    made.add_row("done", f"{counts.finished} of {sum(vars(counts).values())}")
+    made.add_row("running", ", ".join(update.running) or "-")
+    made.add_row("failed", str(counts.failed))
+    made.add_row("time left", _time_left(update))
+    made.add_row("best so far", _best(update))
+    return made
+
+
+def _progress(update: StudyUpdate) -> str:
+    counts = update.counts
+    failed = f", {counts.failed} failed" if counts.failed else ""
+    return f"{counts.finished} of {sum(vars(counts).values())} done{failed}, {_time_left(update)} left"
+
+
+def _time_left(update: StudyUpdate) -> str:
+    from tausid.progress import describe_duration
+
+    return describe_duration(update.seconds_left) if update.seconds_left == update.seconds_left else "unknown time"
+
+
+def _best(update: StudyUpdate) -> str:
+    scored = [row for row in update.results.rows if row.get("validation_rmse") is not None]
+    if not scored:
+        return "-"
+    best = min(scored, key=lambda row: row["validation_rmse"])
+    return f"{best['run']}: {_describe_score(best)}"
+
+
+def _describe_score(row: Mapping[str, Any]) -> str:
+    if row["status"] == "failed":
+        return str(row["message"])
+    named = {"validation": row.get("validation_rmse"), "test": row.get("test_rmse")}
+    return ", ".join(f"{name} RMSE {value:.4g}" for name, value in named.items() if value is not None) or "no score"

@@ -1,0 +1,235 @@
+"""What a study runs: a TOML file that names data, settings and axes, spelled out as a list of runs."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tausid.config import Config, recipe_config
+from tausid.errors import ConfigError, unknown_name
+from tausid.study.source import DataSource, source_from_table
+from tausid.training.starting import TAU_NAMES
+
+TABLES = ("data", "settings", "axes", "variants")
+# What a run may be told beside the fields of `Config`.
+RUN_KEYS = (*(field.name for field in fields(Config)), "tau", "ts_over_tau")
+# Ranges of numpy. Fifteen digits: 0.1 and not 0.10000000000000002 in tables and names of folders.
+RANGES: dict[str, Callable[..., list[Any]]] = {
+    "range": lambda *numbers: list(range(*numbers)),
+    "linspace": lambda *numbers: [float(f"{value:.15g}") for value in np.linspace(*numbers).tolist()],
+    "geomspace": lambda *numbers: [float(f"{value:.15g}") for value in np.geomspace(*numbers).tolist()],
+}
+LONGEST_NAME = 100
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training of a study.
+
+    Args:
+        name: what tells it from the study's other runs; also its folder's name.
+        labels: its variant and its values on the axes.
+        choices: all that `fit` is told: recipe, protocol, seed, `tau` or `ts_over_tau`, fields of `Config`.
+    """
+
+    name: str
+    labels: Mapping[str, Any]
+    choices: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class StudySpec:
+    """A study: data, what is the same in all runs, and what differs.
+
+    The runs are the product of all axes, for each variant.
+
+    Args:
+        source: where the records come from.
+        settings: choices that all runs share.
+        axes: values by key.
+        variants: choices made together, by the variant's name; may be empty.
+    """
+
+    source: DataSource
+    settings: Mapping[str, Any]
+    axes: Mapping[str, tuple[Any, ...]]
+    variants: Mapping[str, Mapping[str, Any]]
+
+    def runs(self) -> tuple[Run, ...]:
+        """All runs, checked, variant by variant, the last axis fastest.
+
+        Raises:
+            ConfigError: a run's choices break a rule, two runs have the same name, or a run has no seed.
+        """
+        found = tuple(self._spell_out())
+        names = [run.name for run in found]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError(f"runs of a study must differ; {name!r} comes twice. Remove one of the values.")
+        return found
+
+    def _spell_out(self) -> Iterator[Run]:
+        for variant, together in (self.variants or {"": {}}).items():
+            for values in itertools.product(*self.axes.values()):
+                point = dict(zip(self.axes, values, strict=True))
+                labels = {**({"variant": variant} if variant else {}), **point}
+                choices = {**self.settings, **together, **point}
+                check_choices(choices)
+                yield Run(run_name(labels), labels, choices)
+
+
+def read_spec(path: str | os.PathLike[str]) -> StudySpec:
+    """Read a study from a TOML file.
+
+    Args:
+        path: the file; paths of data in it are relative to its folder.
+
+    Returns:
+        The study.
+
+    Raises:
+        ConfigError: no such file, not TOML, an unknown key (the nearest known one is named), or a value that breaks
+            its rule.
+    """
+    path = Path(path)
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"the spec of a study must be a readable file; {path}: {error.strerror}. Check it.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the spec of a study must be TOML; {path} is not: {error}. Correct it.") from None
+    return parse_spec(content, folder=path.parent)
+
+
+def parse_spec(content: Mapping[str, Any], *, folder: Path) -> StudySpec:
+    """A study from what a TOML file holds.
+
+    Args:
+        content: the file's keys and values.
+        folder: where relative paths start.
+
+    Returns:
+        The study.
+
+    Raises:
+        ConfigError: an unknown key, or a value that breaks its rule.
+
+    Example:
+        >>> content = {"data": "@cascaded_tanks", "axes": {"tau": ["bla", "trained"], "seed": {"range": [0, 3]}}}
+        >>> len(parse_spec(content, folder=Path()).runs())
+        6
+    """
+    _check_keys("key of a study", content, TABLES)
+    if "data" not in content:
+        raise ConfigError('a study must name its data; got none. Add data = "@cascaded_tanks", or a table [data].')
+    spec = StudySpec(
+        source=source_from_table(content["data"], folder),
+        settings=_table(content, "settings"),
+        axes={key: axis_values(key, value) for key, value in _table(content, "axes").items()},
+        variants={label: _table(_table(content, "variants"), label) for label in _table(content, "variants")},
+    )
+    for table in (spec.settings, spec.axes, *spec.variants.values()):
+        _check_keys("setting of a study", table, RUN_KEYS)
+    _check_once(spec)
+    spec.runs()
+    return spec
+
+
+def axis_values(key: str, value: Any) -> tuple[Any, ...]:
+    """The values of an axis: a list, or `range`, `linspace` or `geomspace` as in numpy, `and` further ones.
+
+    Args:
+        key: the axis.
+        value: what the spec says.
+
+    Returns:
+        The values.
+
+    Raises:
+        ConfigError: neither a list nor one of these.
+
+    Example:
+        >>> axis_values("ts_over_tau", {"geomspace": [0.01, 1.0, 3], "and": [4.0]})
+        (0.01, 0.1, 1.0, 4.0)
+    """
+    if isinstance(value, list) and value:
+        return tuple(value)
+    if not isinstance(value, dict) or not value:
+        raise ConfigError(f"axis `{key}` must be a list of values, or a range of them; got {value!r}. Write [0, 1, 2].")
+    _check_keys(f"kind of range for axis `{key}`", value, (*RANGES, "and"))
+    found: list[Any] = []
+    for kind, numbers in value.items():
+        try:
+            found += list(numbers) if kind == "and" else RANGES[kind](*numbers)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"axis `{key}`: {kind} = {numbers!r} must be as in numpy; {error}. Correct it.") from None
+    return tuple(found)
+
+
+def check_choices(choices: Mapping[str, Any]) -> None:
+    """Check what one run is told, before hours go into the others.
+
+    Args:
+        choices: what `fit` is told.
+
+    Raises:
+        ConfigError: no seed, two or no taus, an unknown estimator, or a setting that breaks its rule.
+    """
+    if "seed" not in choices:
+        raise ConfigError("a study must say its seeds; got none. Add seed = { range = [0, 20] } to [axes].")
+    if "tau" in choices and "ts_over_tau" in choices:
+        raise ConfigError("a run must have one tau; got `tau` and `ts_over_tau`. Leave one out.")
+    tau, ratio = choices.get("tau", "bla"), choices.get("ts_over_tau", 1.0)
+    if isinstance(tau, str) and tau not in TAU_NAMES:
+        raise ConfigError(unknown_name("tau", tau, TAU_NAMES) + " Or give seconds.")
+    for name, value in {"ts_over_tau": ratio, **({} if isinstance(tau, str) else {"tau": tau})}.items():
+        values = value if isinstance(value, list) else [value]
+        if not values or not all(isinstance(v, int | float) and 0 < v < float("inf") for v in values):
+            raise ConfigError(f"`{name}` must be a positive number, or one per state; got {value!r}. Correct it.")
+    others = {key: value for key, value in choices.items() if key not in ("tau", "ts_over_tau", "recipe")}
+    recipe_config(choices.get("recipe", "default"), **others)
+
+
+def run_name(labels: Mapping[str, Any]) -> str:
+    """A name from a run's labels that is fit for a folder.
+
+    Args:
+        labels: the variant and the values on the axes.
+
+    Returns:
+        The name.
+
+    Example:
+        >>> run_name({"variant": "A = -I", "seed": 3})
+        'A_-I,seed=3'
+    """
+    parts = [str(v) if key == "variant" else f"{key}={v}" for key, v in labels.items()]
+    return ",".join(re.sub(r"[^\w.+=-]+", "_", part.replace(" = ", "_")) for part in parts)[:LONGEST_NAME]
+
+
+def _check_keys(kind: str, table: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for key in table:
+        if key not in known:
+            raise ConfigError(unknown_name(kind, key, known))
+
+
+def _check_once(spec: StudySpec) -> None:
+    for key in spec.axes:
+        held = "settings" if key in spec.settings else next((v for v, t in spec.variants.items() if key in t), None)
+        if held is not None:
+            raise ConfigError(f"`{key}` must be in one place; it is an axis and in {held!r} too. Remove one.")
+
+
+def _table(content: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = content.get(key, {})
+    if not isinstance(value, dict):
+        raise ConfigError(f"`{key}` must be a table; got {value!r}. Write it as [{key}] with one key per line.")
+    return value

@@ -1,0 +1,293 @@
+"""What came out of a study: every run's state and outcome, in Optuna's storage.
+
+A run is an Optuna trial that waits, runs, and ends with an outcome. An outcome is written once and never changed. Only
+coordinators talk to the store; workers know nothing of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tausid.errors import ConfigError, MissingExtraError, StorageError
+from tausid.study.spec import Run
+
+JOURNAL = "study.journal"
+# In a shared database, a coordinator that gave no sign of life for so long is taken for dead.
+SECONDS_UNTIL_LOST = 300.0
+SECONDS_BETWEEN_SIGNS = 60.0
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A run that this coordinator has taken.
+
+    Args:
+        number: the trial's number in the store.
+        name: the run's name.
+        attempt: 1, or more where its worker died before.
+    """
+
+    number: int
+    name: str
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many runs are in which state.
+
+    Args:
+        waiting: not begun.
+        running: taken by a coordinator.
+        finished: with an outcome other than `failed`.
+        failed: with the outcome `failed`.
+    """
+
+    waiting: int
+    running: int
+    finished: int
+    failed: int
+
+
+class Store:
+    """Runs of one study.
+
+    Args:
+        location: file of the journal, or the URL of a database.
+        name: name of the study in it.
+        create: whether to begin a study where there is none.
+
+    Raises:
+        ConfigError: there is no such study, and none is to be begun.
+        MissingExtraError: optuna, or the database's driver, is not installed.
+        StorageError: the place cannot be read or written.
+    """
+
+    def __init__(self, location: str | os.PathLike[str], name: str, *, create: bool = True) -> None:
+        self.location = str(location)
+        self.shared = "://" in self.location
+        self._owner = f"{socket.gethostname()} {os.getpid()} {uuid.uuid4().hex[:8]}"
+        self._signed = 0.0
+        with self._translated():
+            self._study = _open(self.location, name, shared=self.shared, create=create)
+
+    def outcomes(self) -> dict[str, dict[str, Any]]:
+        """Outcomes of all finished runs by name, in the order in which they were planned."""
+        return {name: trial.user_attrs["outcome"] for name, trial in self._latest().items() if _is_finished(trial)}
+
+    def counts(self) -> Counts:
+        """How many runs are in which state."""
+        trials = self._latest().values()
+        finished = [trial.user_attrs["outcome"]["status"] != "failed" for trial in trials if _is_finished(trial)]
+        waiting = sum(trial.state.name == "WAITING" for trial in trials)
+        return Counts(waiting, len(trials) - waiting - len(finished), sum(finished), len(finished) - sum(finished))
+
+    def begin(self, runs: Sequence[Run], same: Mapping[str, Any]) -> None:
+        """Plan the runs that are not in the store yet; take up again those that a dead coordinator left.
+
+        Args:
+            runs: all runs of the study.
+            same: what must be the same each time the study is begun: shared settings, data.
+
+        Raises:
+            ConfigError: something of `same` is not as it was.
+            StorageError: the store cannot be written.
+        """
+        with self._translated():
+            self._check_same(dict(same))
+            self._give_back_lost_runs()
+            known = self._latest()
+            for run in runs:
+                if run.name not in known:
+                    self._plan(run.name, attempt=1)
+
+    def take(self) -> Taken | None:
+        """The next run that waits, now marked as running; None where there is none.
+
+        Raises:
+            StorageError: the store cannot be written.
+        """
+        with self._translated():
+            while any(trial.state.name == "WAITING" for trial in self._trials()):
+                trial = self._study.ask()
+                name = trial.user_attrs.get("run")
+                # Two coordinators that begin at the same moment may both have planned a run: the first one counts.
+                if name is None or self._latest()[name].number != trial.number:
+                    self._study.tell(trial.number, state=_state("FAIL"))
+                    continue
+                trial.set_user_attr("owner", self._owner)
+                return Taken(trial.number, name, trial.user_attrs["attempt"])
+        return None
+
+    def finish(self, taken: Taken, outcome: Mapping[str, Any]) -> None:
+        """Write the outcome of a run, once and for all.
+
+        Args:
+            taken: the run.
+            outcome: plain JSON values; `status` among them.
+
+        Raises:
+            StorageError: the store cannot be written.
+        """
+        with self._translated():
+            trial = _trial(self._study, taken.number)
+            trial.set_user_attr("outcome", dict(outcome))
+            score = outcome.get("validation_rmse")
+            usable = isinstance(score, float) and score == score
+            self._study.tell(trial, score if usable else None, state=_state("COMPLETE" if usable else "FAIL"))
+
+    def put_back(self, taken: Taken, *, attempt: int) -> None:
+        """Let a run wait again.
+
+        Args:
+            taken: the run.
+            attempt: the number of its next attempt.
+
+        Raises:
+            StorageError: the store cannot be written.
+        """
+        with self._translated():
+            self._study.tell(taken.number, state=_state("FAIL"))
+            self._plan(taken.name, attempt=attempt)
+
+    def give_sign(self) -> None:
+        """Say that this coordinator lives, in a shared database and not too often."""
+        if self.shared and time.time() - self._signed > SECONDS_BETWEEN_SIGNS:
+            with self._translated():
+                self._study.set_user_attr(f"sign of {self._owner}", time.time())
+            self._signed = time.time()
+
+    def _plan(self, name: str, *, attempt: int) -> None:
+        self._study.enqueue_trial({}, user_attrs={"run": name, "attempt": attempt})
+
+    def _check_same(self, same: dict[str, Any]) -> None:
+        held = self._study.user_attrs.get("same")
+        if held is None:
+            self._study.set_user_attr("same", same)
+            return
+        for key in {**held, **same}:
+            if held.get(key) != same.get(key):
+                raise ConfigError(
+                    f"a resumed study must have the settings and data it began with; `{key}` was {held.get(key)!r} and "
+                    f"is now {same.get(key)!r} ({self.location}). New values belong on an axis, or use another folder."
+                )
+
+    def _give_back_lost_runs(self) -> None:
+        for name, trial in self._latest().items():
+            if trial.state.name != "RUNNING" or self._lives(trial.user_attrs.get("owner")):
+                continue
+            taken = Taken(trial.number, name, trial.user_attrs["attempt"])
+            if "outcome" in trial.user_attrs:  # written, but the coordinator died before it could close the trial
+                self.finish(taken, trial.user_attrs["outcome"])
+            else:
+                self.put_back(taken, attempt=taken.attempt)
+
+    def _lives(self, owner: str | None) -> bool:
+        """Whether a coordinator still works; a journal has one at a time, which is this one."""
+        sign = self._study.user_attrs.get(f"sign of {owner}", 0.0)
+        return self.shared and time.time() - sign < SECONDS_UNTIL_LOST
+
+    def _latest(self) -> dict[str, Any]:
+        """For each run the trial that counts: the finished one, or else the first that is waiting or running."""
+        found: dict[str, Any] = {}
+        for trial in self._trials():
+            name = trial.user_attrs.get("run")
+            if name is None or (trial.state.is_finished() and not _is_finished(trial)):
+                continue
+            if name not in found or (_is_finished(trial) and not _is_finished(found[name])):
+                found[name] = trial
+        return found
+
+    def _trials(self) -> Iterable[Any]:
+        return self._study.get_trials(deepcopy=False)
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Trouble of the disk or the database in this program's words."""
+        import sqlalchemy.exc
+        from optuna.exceptions import StorageInternalError
+
+        try:
+            yield
+        except (OSError, StorageInternalError, sqlalchemy.exc.SQLAlchemyError) as error:
+            reason = getattr(error, "strerror", None) or str(error).strip().splitlines()[0]
+            raise StorageError(
+                f"the study's store {self.location} must be writable; it is not: {reason}. What it held is whole; free "
+                "some space or mend its place, then go on with --resume."
+            ) from error
+
+
+def mend_journal(path: Path) -> None:
+    """Cut off a last line that was torn when the disk was full or the machine stopped; all others are whole.
+
+    Args:
+        path: the journal.
+    """
+    if not path.exists():
+        return
+    with path.open("rb+") as file:
+        content = file.read()
+        if content and not content.endswith(b"\n"):
+            file.truncate(content.rfind(b"\n") + 1)
+
+
+def _is_finished(trial: Any) -> bool:
+    return trial.state.is_finished() and "outcome" in trial.user_attrs
+
+
+def _open(location: str, name: str, *, shared: bool, create: bool) -> Any:
+    optuna = _import_optuna()
+    if shared:
+        storage = _open_database(optuna, location)
+    else:
+        from optuna.storages.journal import JournalFileBackend
+
+        Path(location).parent.mkdir(parents=True, exist_ok=True)
+        if create:  # and so holds the study's lock
+            mend_journal(Path(location))
+        storage = optuna.storages.JournalStorage(JournalFileBackend(location))
+    if create:
+        return optuna.create_study(study_name=name, storage=storage, load_if_exists=True)
+    try:
+        return optuna.load_study(study_name=name, storage=storage)
+    except KeyError:
+        raise ConfigError(f"a study must have been begun; {location} holds none named {name!r}. Check both.") from None
+
+
+def _open_database(optuna: Any, url: str) -> Any:
+    try:
+        return optuna.storages.RDBStorage(url)
+    except ImportError as error:
+        raise MissingExtraError(f"the database needs a driver that is missing: {error}. Install it with pip.") from None
+
+
+def _import_optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise MissingExtraError(
+            'studies need optuna, which is missing. Install it with pip install "tausid[study]".'
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def _state(name: str) -> Any:
+    import optuna
+
+    return optuna.trial.TrialState[name]
+
+
+def _trial(study: Any, number: int) -> Any:
+    import optuna
+
+    trial_id = next(t._trial_id for t in study.get_trials(deepcopy=False) if t.number == number)
+    return optuna.trial.Trial(study, trial_id)

@@ -1,0 +1,149 @@
+"""One run of a study, from its choices to its outcome; this is what workers do."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tausid.config import recipe_config
+from tausid.evaluation import Score, evaluate
+from tausid.records import Record
+from tausid.run_folder import write_run
+from tausid.study.source import DataSource, load_source
+from tausid.training import FitResult, fit
+from tausid.training.protocols import split_records
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker is told.
+
+    Args:
+        name: name of the run.
+        labels: its variant and its values on the axes.
+        source: where the records come from.
+        choices: what `fit` is told.
+        folder: where checkpoint, model and history go.
+    """
+
+    name: str
+    labels: Mapping[str, Any]
+    source: DataSource
+    choices: Mapping[str, Any]
+    folder: Path
+
+
+def execute(job: Job) -> dict[str, Any]:
+    """Train, score and save one run; where its folder holds a checkpoint, from there on.
+
+    Args:
+        job: what to do.
+
+    Returns:
+        The outcome: status, scores in the outputs' units, and where the model lies, as plain JSON values. Status
+        `interrupted` means that it must be taken up again.
+
+    Raises:
+        StorageError: the folder cannot be written.
+        TausidError: the choices do not fit the data.
+    """
+    train, tests = load_source(job.source)
+    result = _fit(job, train, tests)
+    if result.status == "interrupted":
+        return {"status": "interrupted"}
+    split = split_records(train, result.config, validation=None, test=tests or None)
+    scores = {
+        "train": {train.name: evaluate(result.model, train)},
+        "validation": {f"{i}": evaluate(result.model, record) for i, record in enumerate(split.validation)},
+        "test": {record.name: evaluate(result.model, record) for record in tests},
+    }
+    write_run(job.folder, result, scores["train"], scores["test"])
+    return {**describe_result(result), **rmse_columns(scores), "model": f"{job.folder.name}/model.safetensors"}
+
+
+def _fit(job: Job, train: Record, tests: Sequence[Record]) -> FitResult:
+    choices = dict(job.choices)
+    ratio = choices.pop("ts_over_tau", None)
+    if ratio is not None:
+        choices["tau"] = (train.ts / np.asarray(ratio)).tolist()
+    return fit(train, test=tests or None, out=job.folder, resume=True, progress=None, **choices)
+
+
+def describe_result(result: FitResult) -> dict[str, Any]:
+    """What an outcome says of a fit, beside its scores.
+
+    Args:
+        result: the fit.
+
+    Returns:
+        Plain JSON values.
+    """
+    tau = result.model.tau
+    return {
+        "status": result.status,
+        "steps": result.steps,
+        "best_step": result.best_step,
+        "seconds": round(result.seconds, 3),
+        "tau_seconds": float(np.mean(tau)),
+        "ts_over_tau": float(np.mean(result.model.ts / np.asarray(tau))),
+        "version": importlib.metadata.version("tausid"),
+        "message": result.message if result.status == "diverged" else "",
+    }
+
+
+def rmse_columns(scores: Mapping[str, Mapping[str, Score]]) -> dict[str, float | None]:
+    """RMSE by role: `test_rmse`, and where there are several outputs or test records one column for each.
+
+    Args:
+        scores: scores by role and record.
+
+    Returns:
+        Root mean squared errors in the outputs' units; None where a simulation diverged or there was nothing to score.
+    """
+    columns: dict[str, float | None] = {}
+    for role in ("train", "validation", "test"):
+        several = scores[role]
+        if role == "test":
+            for record, score in list(several.items())[1:]:
+                columns |= _named(f"test_rmse:{record}", score.rmse)
+            several = dict(list(several.items())[:1])
+        columns |= _named(f"{role}_rmse", _pooled(several.values())) if several else {f"{role}_rmse": None}
+    return columns
+
+
+def _pooled(scores: Any) -> dict[str, float]:
+    """One RMSE per output over all samples of several records."""
+    several = list(scores)
+    weights = [score.n_scored for score in several]
+    return {
+        output: math.sqrt(np.average([score.rmse[output] ** 2 for score in several], weights=weights))
+        for output in several[0].rmse
+    }
+
+
+def _named(column: str, rmse: Mapping[str, float]) -> dict[str, float | None]:
+    values = {output: float(value) if math.isfinite(value) else None for output, value in rmse.items()}
+    if len(values) == 1:
+        return {column: next(iter(values.values()))}
+    return {f"{column}:{output}": value for output, value in values.items()}
+
+
+def check_job(job: Job) -> None:
+    """Check that the data can be had and that the choices fit them, before any worker begins.
+
+    Args:
+        job: what a worker would do.
+
+    Raises:
+        TausidError: something breaks a rule.
+    """
+    train, tests = load_source(job.source)
+    others = {key: value for key, value in job.choices.items() if key not in ("tau", "ts_over_tau", "recipe")}
+    config = recipe_config(job.choices.get("recipe", "default"), **others)
+    split_records(train, config, validation=None, test=tests or None)
