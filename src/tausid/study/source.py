@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -54,16 +53,17 @@ def source_from_table(value: Any, folder: Path) -> DataSource:
     """
     if isinstance(value, str) and value.startswith("@"):
         return DataSource(value)
-    if not isinstance(value, Mapping) or "train" not in value:
+    if not isinstance(value, dict) or "train" not in value:
         raise ConfigError(f"`data` must be @NAME or a table with the key train; got {value!r}. See docs/studies.md.")
     known = [field.name for field in fields(DataSource)]
     for key in value:
         if key not in known:
             raise ConfigError(unknown_name("key of [data]", key, known))
-    plain: dict[str, Any] = dict(value)
-    plain |= {key: tuple(plain[key]) for key in plain if isinstance(plain[key], list)}
-    paths = {key: str((folder / str(plain[key])).resolve()) for key in ("train", "test") if key in plain}
-    return DataSource(**{**plain, **paths})
+    plain: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in value.items()}
+    for key in ("train", "test"):
+        if key in plain:
+            plain[key] = str((folder / str(plain[key])).resolve())
+    return DataSource(**plain)
 
 
 @functools.lru_cache(maxsize=4)
