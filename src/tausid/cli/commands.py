@@ -27,6 +27,7 @@ from tausid.cli.options import (
     read_fit_data,
     read_part,
 )
+from tausid.cli.plot import plot_app
 
 if TYPE_CHECKING:
     from tausid.evaluation import Score
@@ -42,6 +43,7 @@ app = typer.Typer(
 )
 datasets_app = typer.Typer(help="Benchmark records by name.", no_args_is_help=True)
 app.add_typer(datasets_app, name="datasets")
+app.add_typer(plot_app, name="plot")
 
 
 def _show_version(asked: bool) -> None:
