@@ -7,17 +7,27 @@ import warnings
 
 import numpy as np
 import pytest
+from problems import oscillator_record
 
 from tausid import ConfigError, DataError, Record
 from tausid.errors import MissingExtraError
+from tausid.linear import FrequencyResponse, estimate_bla
 from tausid.plots import (
+    plot_band,
+    plot_bla,
     plot_comparison,
+    plot_history,
+    plot_residuals,
     plot_simulation,
+    plot_states,
     plot_study_boxes,
+    plot_tau_path,
     plot_time_scaling,
     save_figure,
 )
+from tausid.residuals import analyse_residuals
 from tausid.simulation import Simulation
+from tausid.training import HistoryRow
 
 
 def make_record(samples: int = 50, *, outputs: int = 2) -> Record:
@@ -174,3 +184,92 @@ def test_a_second_set_stands_beside_and_marks_are_lines():
 def test_boxes_refuse_what_cannot_be_drawn(groups, options, message):
     with pytest.raises(ConfigError, match=message):
         plot_study_boxes(groups, x_label="", y_label="", **options)
+
+
+HISTORY = (
+    HistoryRow(50, 0.04, 0.5, 3e-3, 70.0, 1.0, 2.0),
+    HistoryRow(100, 0.01, 0.3, 2e-3, 60.0, 2.0, 1.0),
+    HistoryRow(150, 0.01, np.inf, 1e-3, 50.0, 3.0, 0.5),
+)
+
+
+def test_the_history_shows_errors_rates_and_the_best_step():
+    figure = plot_history(HISTORY, best_step=100)
+    errors, rates = figure.axes
+    windows, validation, line, best = errors.lines
+    np.testing.assert_allclose(windows.get_ydata(), [0.2, 0.1, 0.1])  # roots of the losses
+    np.testing.assert_array_equal(validation.get_ydata(), [0.5, 0.3, np.nan])
+    assert list(line.get_xdata()) == [100, 100]
+    assert (best.get_xdata()[0], best.get_ydata()[0]) == (100, 0.3)
+    np.testing.assert_array_equal(rates.lines[0].get_ydata(), [3e-3, 2e-3, 1e-3])
+    np.testing.assert_array_equal(rates.lines[1].get_ydata(), [2.0, 1.0, 0.5])
+    with pytest.raises(DataError, match="`history` must have at least one row"):
+        plot_history(())
+
+
+def test_without_validation_the_history_shows_the_windows_only():
+    rows = [HistoryRow(50, 0.04, float("nan"), 3e-3, 70.0, 1.0)]
+    figure = plot_history(rows, best_step=50)
+    assert len(figure.axes[0].lines) == 2  # the windows, and the line at the best step
+    assert len(figure.axes[1].lines) == 1
+
+
+def test_the_path_of_tau_is_drawn_for_one_and_for_several():
+    figure = plot_tau_path(HISTORY, best_step=100)
+    np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), [70.0, 60.0, 50.0])
+    several = [HistoryRow(1, 0.1, 0.1, 1e-3, (1.0, 200.0), 0.0), HistoryRow(2, 0.1, 0.1, 1e-3, (1.0, 100.0), 0.0)]
+    panel = plot_tau_path(several).axes[0]
+    np.testing.assert_array_equal(panel.lines[1].get_ydata(), [200.0, 100.0])
+    assert panel.get_yscale() == "log"
+    with pytest.raises(DataError, match="`history` must have at least one row"):
+        plot_tau_path([])
+
+
+def test_the_linear_approximation_is_drawn_with_noise_and_distortion():
+    model = estimate_bla(oscillator_record(), nx=2)
+    freq = np.array([0.05, 0.1])
+    gain = model.frequency_response(freq)[:, :, 0]
+    levels = np.full((2, 1), 1e-3)
+    measured = FrequencyResponse(freq, gain, levels, 2 * levels, np.array([[0.0], [1e-2]]), 4, 2)
+    figure = plot_bla(model, measured)
+    amplitude, phase, poles = figure.axes
+    curve, points, noise, distortion = amplitude.lines
+    drawn = np.interp(freq, curve.get_xdata(), curve.get_ydata())
+    np.testing.assert_allclose(drawn, np.abs(gain[:, 0]), rtol=1e-2)  # 400 points over three decades
+    np.testing.assert_allclose(points.get_ydata(), np.abs(gain[:, 0]))
+    np.testing.assert_array_equal(noise.get_ydata(), [1e-3, 1e-3])
+    np.testing.assert_array_equal(distortion.get_ydata(), [np.nan, 1e-2])  # none is no level
+    np.testing.assert_allclose(phase.lines[1].get_ydata(), np.degrees(np.angle(gain[:, 0])))
+    np.testing.assert_allclose(poles.lines[0].get_xdata(), model.poles.real)
+    two = FrequencyResponse(freq, np.ones((2, 2), complex), *[np.ones((2, 2))] * 3, 4, 2)
+    with pytest.raises(
+        DataError, match="`response` must be of the model's channels, 1 inputs and 1 outputs; got 1 and 2"
+    ):
+        plot_bla(model, two)
+
+
+def test_residuals_have_a_panel_for_themselves_and_one_per_input():
+    record = make_record(200)
+    rng = np.random.default_rng(0)
+    y = record.y + rng.normal(size=record.y.shape)
+    test = analyse_residuals(Simulation(record.t, y, y, 0, "ok", record.output_names), record)
+    figure = plot_residuals(test)
+    assert len(figure.axes) == 4
+    inside, outside = figure.axes[1].lines[:2]
+    drawn = np.sort(np.concatenate([inside.get_ydata(), outside.get_ydata()]))
+    np.testing.assert_array_equal(drawn, np.sort(test.cross[:, 0, 0]))
+
+
+def test_states_and_bands_are_drawn_as_given():
+    record = make_record(outputs=1)
+    x = np.random.default_rng(0).normal(size=(50, 3))
+    run = Simulation(record.t, record.y, x, 0, "ok", record.output_names)
+    states = plot_states(run)
+    assert len(states.axes) == 3
+    np.testing.assert_array_equal(states.axes[2].lines[0].get_ydata(), x[:, 2])
+    band = plot_band(record, run, low=run.y - 1, high=run.y + 2, label="of 5 models")
+    edges = band.axes[0].collections[0].get_paths()[0].vertices
+    assert edges[:, 1].min() == pytest.approx(run.y.min() - 1)
+    assert edges[:, 1].max() == pytest.approx(run.y.max() + 2)
+    with pytest.raises(DataError, match=r"`low` and `high` must have the mean's shape, \(50, 1\); got \(3,\)"):
+        plot_band(record, run, low=np.zeros(3), high=run.y)

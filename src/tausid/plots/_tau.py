@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tausid.plots._linear import draw_poles
 from tausid.plots._style import MEASURED, RESIDUAL, SIMULATED, legend_above, new_figure, output_labels, styled
 from tausid.records import Record
 from tausid.tau_estimation import TauEstimate
@@ -35,7 +36,7 @@ def plot_tau(estimate: TauEstimate, record: Record) -> Figure:
     rows = figure.add_gridspec(2, 2, height_ratios=[1.2, 1.0])
     _draw_linear_simulation(figure.add_subplot(rows[0, :]), estimate, record)
     if estimate.bla is not None:
-        _draw_poles(figure.add_subplot(rows[1, 0]), estimate.bla.poles)
+        draw_poles(figure.add_subplot(rows[1, 0]), estimate.bla.poles)
         _draw_time_constants(figure.add_subplot(rows[1, 1]), estimate, 1.0 / np.abs(estimate.bla.poles))
     elif estimate.trials:
         _draw_trials(figure.add_subplot(rows[1, :]), estimate)
@@ -52,16 +53,6 @@ def _draw_linear_simulation(panel: Axes, estimate: TauEstimate, record: Record) 
     legend_above(panel)
     panel.set_xlabel("time (s)")
     panel.set_ylabel(output_labels(record.output_names, record.output_units)[0])
-
-
-def _draw_poles(panel: Axes, poles: np.ndarray) -> None:
-    panel.plot(poles.real, poles.imag, "x", color=RESIDUAL, markersize=9, markeredgewidth=2)
-    panel.axhline(0.0, color=MEASURED, linewidth=0.6)
-    panel.axvline(0.0, color=MEASURED, linewidth=0.6)
-    panel.margins(0.2)
-    panel.set_title("poles of the linear approximation")
-    panel.set_xlabel("real part (1/s)")
-    panel.set_ylabel("imaginary part (1/s)")
 
 
 def _draw_time_constants(panel: Axes, estimate: TauEstimate, constants: np.ndarray) -> None:
