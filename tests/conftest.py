@@ -29,6 +29,7 @@ CHECKED = (
     "free_run",
     "rollout",
     "evaluation",
+    "residuals",
 )
 install_import_hook([f"tausid.{name}" for name in CHECKED], "beartype.beartype")
 

@@ -20,7 +20,7 @@ SOURCE = Path(tausid.__file__).parent
 ORDER = [
     "errors", "records", "readers", "datasets", "scaling", "linear", "tau_estimation", "config", "tau", "networks",
     "steppers", "holds", "rollout", "models", "losses", "windows", "free_run", "storage", "simulation", "evaluation",
-    "progress", "training", "processes", "tau_search", "run_folder", "study", "plots", "cli",
+    "residuals", "progress", "training", "processes", "tau_search", "run_folder", "study", "plots", "report", "cli",
 ]  # fmt: skip
 
 

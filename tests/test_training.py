@@ -408,3 +408,20 @@ def test_settings_survive_json():
     config = tausid.recipe_config("paper", hold=("first", "zero"), hidden=(3, 4, 5))
     assert tausid.Config.from_dict(config.as_dict()) == config
     assert dataclasses.asdict(config)["hidden"] == (3, 4, 5)
+
+
+@pytest.mark.parametrize("steps", [1, 3, 50])
+def test_the_norm_of_a_constant_gradient_is_its_norm_from_the_first_step_on(steps):
+    gradient = {"a": np.array([3.0, 0.0]), "b": np.array(4.0)}
+    state = optimiser.OptimiserState.start(gradient)
+    moments = state.moments
+    for _ in range(steps):
+        _, moments = optimiser.ADAM.update(gradient, moments)
+    state = dataclasses.replace(state, moments=moments)
+    assert state.gradient_norm == pytest.approx(5.0, rel=1e-5)  # moments are of single precision
+
+
+def test_the_history_has_the_norm_of_the_gradient():
+    record = wiener_record(60)
+    result = tausid.fit(record, tau=2.0, seed=0, nx=1, hidden=[], horizon=20, max_steps=2, progress=None)
+    assert 0 < result.history[0].gradient_norm < np.inf

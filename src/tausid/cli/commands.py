@@ -27,6 +27,7 @@ from tausid.cli.options import (
     read_fit_data,
     read_part,
 )
+from tausid.cli.plot import plot_app
 from tausid.cli.study import app as study_app
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ app = typer.Typer(
 )
 datasets_app = typer.Typer(help="Benchmark records by name.", no_args_is_help=True)
 app.add_typer(datasets_app, name="datasets")
+app.add_typer(plot_app, name="plot")
 app.add_typer(study_app, name="study")
 
 

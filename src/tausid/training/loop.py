@@ -162,7 +162,7 @@ def _validate(problem: Problem, run: RunState, loss: float) -> RunState:
     seconds = run.seconds + time.perf_counter() - began
     better = score < run.best_score or not problem.split.validation
     rate = float(learning_rate(StepSettings.from_config(problem.config))(run.step)) * float(run.optimiser.rate_scale)
-    row = HistoryRow(run.step, loss, score, rate, model.tau, seconds)
+    row = HistoryRow(run.step, loss, score, rate, model.tau, seconds, run.optimiser.gradient_norm)
     return dataclasses.replace(
         run,
         best_weights=run.optimiser.weights if better else run.best_weights,

@@ -9,6 +9,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
@@ -18,7 +19,8 @@ from tausid.rollout import Engine, FixedStep
 from tausid.training.objective import Penalties, objective, trainable
 from tausid.windows import WindowSource
 
-ADAM = optax.scale_by_adam()
+FORGETTING = 0.9  # Adam's b1
+ADAM = optax.scale_by_adam(b1=FORGETTING)
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,13 @@ class OptimiserState(eqx.Module):
             The state.
         """
         return cls(weights, ADAM.init(weights), jnp.asarray(step, jnp.int32), jnp.asarray(rate_scale))
+
+    @property
+    def gradient_norm(self) -> float:
+        """Norm of Adam's running mean of the gradient, its bias towards the zeros it began with taken out."""
+        mean, count = self.moments.mu, int(self.moments.count)
+        squares = sum(float(np.sum(np.square(np.asarray(leaf, float)))) for leaf in jax.tree.leaves(mean))
+        return float(np.sqrt(squares)) / (1.0 - FORGETTING**count) if count else float("nan")
 
 
 def learning_rate(settings: StepSettings) -> Callable[[Any], Any]:

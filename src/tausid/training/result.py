@@ -20,6 +20,8 @@ class HistoryRow:
         learning_rate: the rate of the next step.
         tau: the normalization constant in seconds, one number or one per state.
         seconds: time spent so far.
+        gradient_norm: Euclidean norm of the loss's gradient, as Adam's running mean over the last ten steps or so has
+            it.
     """
 
     step: int
@@ -28,6 +30,7 @@ class HistoryRow:
     learning_rate: float
     tau: float | tuple[float, ...]
     seconds: float
+    gradient_norm: float = float("nan")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
