@@ -32,6 +32,7 @@ class Config:
         A_start: initial A: `zero-mean` like all other weights, or `-I` plus those.
         init: where the weights start: `random`, or `bla`, the linear parts from the best linear approximation.
         initial_state: `encoder` (from past data), or `free` (a parameter per record, eq. 3).
+        encoder: the encoder's network: `residual`, as f and g, or `mlp`, hidden layers without a linear part.
         na: past outputs that the encoder sees.
         nb: past inputs that the encoder sees.
         stepper: explicit Runge-Kutta method.
@@ -70,6 +71,7 @@ class Config:
     A_start: str = "-I"  # free runs of an untrained model then settle instead of drifting
     init: str = "random"
     initial_state: str = "encoder"
+    encoder: str = "residual"
     na: int = 5
     nb: int = 5
 
@@ -111,6 +113,10 @@ class Config:
                 f"`initial_state` 'free' must have horizon='full', as a record has one initial state and not one per "
                 f"window; got horizon={self.horizon!r}. Use horizon='full', or the encoder."
             )
+        if self.init == "bla" and self.encoder == "mlp":
+            raise ConfigError(
+                "`init` 'bla' must have encoder='residual', whose linear part it sets; got encoder='mlp'. Use 'residual'."
+            )
         for name in ("learning_rate", "weight_range"):
             _check_number(name, getattr(self, name), least=0.0, open_end=True)
         for name in ("weight_decay", "dae_weight", "barrier_weight"):
@@ -148,6 +154,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "A_start": ("zero-mean", "-I"),
     "init": ("random", "bla"),
     "initial_state": ("encoder", "free"),
+    "encoder": ("residual", "mlp"),
     "schedule": ("three-step", "cosine"),
     "engine": ("auto", "fused", "scan"),
 }
@@ -187,6 +194,7 @@ RECIPES: dict[str, Config] = {
     "paper": Config(
         recipe="paper",
         A_start="zero-mean",
+        encoder="mlp",
         schedule="three-step",
         max_steps=20_000,
         weight_decay=1e-8,

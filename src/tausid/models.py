@@ -43,7 +43,7 @@ class Encoder(AbstractInitialState):
         nb: number of past inputs.
     """
 
-    network: AbstractNetwork
+    network: AbstractNetwork | MLP
     na: int = eqx.field(static=True)
     nb: int = eqx.field(static=True)
 
@@ -189,7 +189,7 @@ def build_state_space(
         g=make_network(config, nx + nu, ny, rng),
         initial=_make_initial(config, nu, ny, n_records, rng),
         tau=tau,
-        dae=_make_dae(config, nx + nu, rng) if config.dae_weight > 0 else None,
+        dae=_make_mlp(config, nx + nu, 1, rng) if config.dae_weight > 0 else None,
     )
 
 
@@ -221,13 +221,14 @@ def _make_initial(config: Config, nu: int, ny: int, n_records: int, rng: np.rand
     if config.initial_state == "free":
         return FreeState(jnp.zeros((n_records, config.nx)))
     n_in = config.na * ny + config.nb * nu
-    return Encoder(make_network(config, n_in, config.nx, rng), config.na, config.nb)
+    make = _make_mlp if config.encoder == "mlp" else make_network
+    return Encoder(make(config, n_in, config.nx, rng), config.na, config.nb)
 
 
-def _make_dae(config: Config, n_in: int, rng: np.random.Generator) -> MLP:
+def _make_mlp(config: Config, n_in: int, n_out: int, rng: np.random.Generator) -> MLP:
     return MLP.random(
         rng,
-        (n_in, *config.hidden, 1),
+        (n_in, *config.hidden, n_out),
         activation=config.activation,
         weight_range=config.weight_range,
         output_bias=True,

@@ -94,7 +94,7 @@ def load(path: Path) -> Model:
     Returns:
         The model.
     """
-    from tausid.cli.runs import MODEL
+    from tausid.run_folder import MODEL
     from tausid.simulation import load_model
 
     return load_model(path / MODEL if path.is_dir() else path)
@@ -113,7 +113,7 @@ def name_models(models: Sequence[Path], labels: Sequence[str] | None) -> list[st
     Raises:
         ConfigError: not as many labels as models, or a label twice.
     """
-    from tausid.cli.runs import MODEL
+    from tausid.run_folder import MODEL
 
     if labels:
         if len(labels) != len(models) or len(set(labels)) < len(labels):

@@ -1,0 +1,408 @@
+"""Studies: what is run, what is written down, and what survives. The faults here are real ones: kill -9, full disks."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from problems import wiener_record
+
+import tausid
+from tausid import ConfigError, DataError, StorageError
+from tausid.storage import read_arrays
+from tausid.study import StudyResults, parse_spec, read_results, read_spec, run_study, study_counts
+from tausid.study.executors import LocalWorkers
+from tausid.study.store import JOURNAL, Store
+from tausid.training.protocols import split_records
+
+QUICK = {"nx": 2, "hidden": [8], "horizon": 20, "batch": 8, "max_steps": 20, "validate_every": 10}
+# Long enough to be killed in its middle: chunks of 10 steps take some milliseconds, checkpoints come every 0.05 s.
+LONG = {**QUICK, "max_steps": 6000, "patience": 6000}
+
+
+def write_study(folder: Path, settings: dict, axes: str) -> Path:
+    """A spec and its data in a folder."""
+    record = wiener_record(200)
+    columns = np.column_stack([record.u, record.y])
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savetxt(folder / "data.csv", columns, delimiter=",", header="u,y", comments="")
+    lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
+    data = '[data]\ntrain = "data.csv"\ninputs = ["u"]\noutputs = ["y"]\nts = 0.5\n'
+    spec = folder / "study.toml"
+    spec.write_text(f"{data}[settings]\n" + "\n".join(lines) + f"\n[axes]\n{axes}\n")
+    return spec
+
+
+def start(spec: Path, *arguments: str, **options) -> subprocess.Popen:
+    """`tausid study run` as a process group of its own, with checkpoints in quick succession."""
+    code = (
+        "import tausid.training.fitting as fitting; fitting.SECONDS_BETWEEN_CHECKPOINTS = 0.05\n"
+        "from tausid.cli import main; main()"
+    )
+    # A worker is a fresh process: it must be told about the checkpoints, too.
+    (spec.parent / "sitecustomize.py").write_text(
+        "import os, sys\nif os.environ.get('QUICK_CHECKPOINTS'):\n"
+        "    import tausid.training.fitting as fitting\n    fitting.SECONDS_BETWEEN_CHECKPOINTS = 0.05\n"
+    )
+    path = os.pathsep.join(filter(None, [str(spec.parent), os.environ.get("PYTHONPATH")]))
+    return subprocess.Popen(
+        [sys.executable, "-c", code, "study", "run", str(spec), *arguments],
+        env={**os.environ, "PYTHONPATH": path, "QUICK_CHECKPOINTS": "1"},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        **options,
+    )
+
+
+def wait_for(happened: Callable[[], object], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+
+
+def workers_of(process: subprocess.Popen) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(process.pid), "-f", "spawn_main"], text=True, stdout=subprocess.PIPE)
+    return [int(line) for line in found.stdout.split()]
+
+
+def steps_in(checkpoint: Path) -> int:
+    with contextlib.suppress(StorageError):
+        arrays, _ = read_arrays(checkpoint, kind="checkpoint")
+        return int(next(value for name, value in arrays.items() if name.endswith("optimiser.step")))
+    return 0
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> tuple[Path, StudyResults]:
+    spec = write_study(tmp_path_factory.mktemp("studies") / "small", QUICK, 'seed = [0, 1]\ntau = ["bla", "trained"]')
+    return spec, run_study(spec, workers=2)
+
+
+def test_a_study_runs_the_product_of_its_axes_and_each_run_is_a_plain_fit(finished):
+    spec, results = finished
+    assert [(row["tau"], row["seed"]) for row in sorted(results.rows, key=lambda r: (r["seed"], r["tau"]))] == [
+        ("bla", 0), ("trained", 0), ("bla", 1), ("trained", 1),
+    ]  # fmt: skip
+    row = next(row for row in results.rows if row["run"] == "seed=1,tau=bla")
+    by_hand = tausid.fit(wiener_record(200), tau="bla", seed=1, progress=None, **QUICK)
+    assert row["train_rmse"] == pytest.approx(tausid.evaluate(by_hand.model, wiener_record(200)).rmse["y"], rel=1e-5)
+    (held_out,) = split_records(wiener_record(200), by_hand.config, validation=None, test=None).validation
+    assert row["validation_rmse"] == pytest.approx(tausid.evaluate(by_hand.model, held_out).rmse["y"], rel=1e-5)
+    model = tausid.load_model(spec.parent / "runs" / row["model"])
+    assert model.config.seed == 1
+    assert row["ts_over_tau"] == pytest.approx(0.5 / model.tau)
+
+
+def test_results_are_a_csv_with_one_row_per_run(finished):
+    spec, results = finished
+    with (spec.parent / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    scores = {"train_rmse", "validation_rmse", "test_rmse"}
+    assert {"ts_over_tau", "seed", "status", "steps", "seconds", "version", *scores} <= set(rows[0])
+    assert [float(row["train_rmse"]) for row in rows] == [row["train_rmse"] for row in results.rows]
+    assert {row["test_rmse"] for row in rows} == {""}  # there was no test record
+    again = read_results(spec.parent)
+    assert again.axes == ("tau",)
+    assert [group["runs"] for group in again.summary(score="train_rmse")] == [2, 2]
+
+
+def test_a_finished_run_is_never_run_again_and_a_study_may_grow(finished, tmp_path):
+    spec, before = finished
+    journal = (spec.parent / JOURNAL).read_bytes()
+    assert run_study(spec, resume=True).rows == before.rows
+    assert (spec.parent / JOURNAL).read_bytes() == journal
+    spec.write_text(spec.read_text().replace("seed = [0, 1]", "seed = [0, 1, 2]"))
+    after = run_study(spec, resume=True, executor=ThreadPoolExecutor(1))
+    assert len(after.rows) == 6
+    assert after.rows[:4] == before.rows
+    assert (spec.parent / JOURNAL).read_bytes().startswith(journal)
+
+
+def test_a_summary_has_the_numbers_of_its_runs():
+    rows = tuple(
+        {"tau": tau, "seed": seed, "status": "completed", "test_rmse": score}
+        for tau, seed, score in [
+            ("bla", 0, 0.2),
+            ("bla", 1, 0.4),
+            ("bla", 2, 0.3),
+            ("bla", 3, None),
+            ("trained", 0, 0.5),
+        ]
+    )
+    bla, trained = StudyResults("x", rows).summary()
+    assert (bla["runs"], bla["scored"], bla["best"], bla["worst"]) == (4, 3, 0.2, 0.4)
+    assert bla["median"] == 0.3
+    assert bla["mean"] == pytest.approx(0.3)
+    assert bla["std"] == pytest.approx(0.1)
+    assert trained["std"] == 0.0
+    with pytest.raises(ConfigError, match="unknown column 'tua'.*Did you mean 'tau'"):
+        StudyResults("x", rows).summary(["tua"])
+    with pytest.raises(ConfigError, match="unknown score 'rmse'.*test_rmse"):
+        StudyResults("x", rows).summary(score="rmse")
+
+
+TINY = {"data": "@cascaded_tanks", "axes": {"seed": [0]}}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({**TINY, "axis": {}}, "unknown key of a study 'axis'.*Did you mean 'axes'"),
+        ({**TINY, "settings": {"hroizon": 3}}, "unknown setting of a study 'hroizon'.*Did you mean 'horizon'"),
+        ({"axes": {"seed": [0]}}, "a study must name its data"),
+        ({"data": "cts.csv", "axes": {"seed": [0]}}, "`data` must be @NAME or a table with the key train"),
+        ({"data": {"train": "x.csv", "inptus": []}}, r"unknown key of \[data\] 'inptus'.*Did you mean 'inputs'"),
+        ({"data": "@cascaded_tanks"}, "a study must say its seeds"),
+        ({**TINY, "axes": {"seed": 3}}, "axis `seed` must be a list of values, or a range"),
+        ({**TINY, "axes": {"seed": {"rnage": [3]}}}, "unknown kind of range for axis `seed` 'rnage'.*'range'"),
+        ({**TINY, "axes": {"seed": {"range": "ab"}}}, "axis `seed`: range = 'ab' must be as in numpy"),
+        ({**TINY, "axes": {"seed": [0, 0]}}, "runs of a study must differ; 'seed=0' comes twice"),
+        ({**TINY, "settings": {"seed": 1}}, "`seed` must be in one place"),
+        ({**TINY, "settings": {"tau": 1.0, "ts_over_tau": 1.0}}, "a run must have one tau"),
+        ({**TINY, "settings": {"tau": "blah"}}, "unknown tau 'blah'.*Did you mean 'bla'"),
+        ({**TINY, "settings": {"ts_over_tau": -1.0}}, "`ts_over_tau` must be a positive number"),
+        ({**TINY, "settings": {"recipe": "papre"}}, "unknown recipe 'papre'.*Did you mean 'paper'"),
+        ({**TINY, "settings": {"nx": 0}}, "`nx` must be a whole number of at least 1"),
+        ({**TINY, "settings": 3}, "`settings` must be a table"),
+    ],
+)
+def test_a_wrong_spec_is_refused_with_the_nearest_known_name(content, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_spec(content, folder=Path())
+
+
+def test_variants_are_choices_made_together():
+    content = {**TINY, "variants": {"plain": {}, "A = -I": {"A_start": "-I", "barrier_weight": 0.0}}}
+    runs = parse_spec(content, folder=Path()).runs()
+    assert [run.name for run in runs] == ["plain,seed=0", "A_-I,seed=0"]
+    assert runs[1].choices == {"A_start": "-I", "barrier_weight": 0.0, "seed": 0}
+
+
+def test_a_spec_that_cannot_be_read_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="must be a readable file"):
+        read_spec(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("data = ")
+    with pytest.raises(ConfigError, match="must be TOML"):
+        read_spec(tmp_path / "bad.toml")
+
+
+def test_data_that_cannot_be_had_are_refused_before_anything_is_written(tmp_path):
+    spec = write_study(tmp_path / "s", QUICK, "seed = [0]")
+    (spec.parent / "data.csv").unlink()
+    with pytest.raises(DataError, match="data.csv"):
+        run_study(spec)
+    assert [path.name for path in spec.parent.iterdir()] == ["study.toml"]
+
+
+def test_what_was_begun_is_neither_replaced_nor_changed_unasked(finished, tmp_path):
+    spec, _ = finished
+    with pytest.raises(ConfigError, match="holds one. Go on with it by --resume"):
+        run_study(spec)
+    changed = tmp_path / "study.toml"
+    text = spec.read_text().replace('"data.csv"', json.dumps(str(spec.parent / "data.csv")))
+    changed.write_text(text.replace("horizon = 20", "horizon = 30"))
+    with pytest.raises(ConfigError, match="`horizon` was 20 and is now 30"):
+        run_study(changed, out=spec.parent, resume=True)
+    (tmp_path / "results.csv").write_text("status\n")
+    with pytest.raises(ConfigError, match="results.csv would be replaced"):
+        run_study(changed)
+    with pytest.raises(ConfigError, match="must have a folder"):
+        run_study(read_spec(spec))
+    with pytest.raises(ConfigError, match="`workers` must be at least 1; got 0"):
+        LocalWorkers(0)
+    with pytest.raises(ConfigError, match="must have been begun"):
+        study_counts(tmp_path)
+
+
+def test_a_run_that_diverges_or_cannot_begin_is_recorded_and_the_study_goes_on(tmp_path):
+    spec = write_study(tmp_path / "s", QUICK, "seed = [0]")
+    spec.write_text(
+        spec.read_text()
+        + "[variants.good]\n[variants.diverging]\nlearning_rate = 1e30\nmax_recoveries = 0\n[variants.long]\nna = 400\n"
+    )
+    results = run_study(spec, workers=1)
+    status = {row["variant"]: row for row in results.rows}
+    assert status["good"]["status"] == "completed"
+    assert status["diverging"]["status"] == "diverged"
+    assert "left the finite numbers" in status["diverging"]["message"]
+    assert status["long"]["status"] == "failed"
+    assert "must have at least" in status["long"]["message"]
+    assert study_counts(spec.parent).failed == 1
+
+
+def test_a_killed_worker_costs_nothing_its_run_goes_on_from_its_checkpoint(tmp_path):
+    spec = write_study(tmp_path / "s", LONG, "seed = [3]")
+    checkpoint = spec.parent / "runs" / "seed=3" / "checkpoint.safetensors"
+    with start(spec, "--workers", "1") as process:
+        wait_for(lambda: steps_in(checkpoint) > 0)
+        (worker,) = workers_of(process)
+        os.kill(worker, signal.SIGKILL)
+        reached = steps_in(checkpoint)
+        assert reached < LONG["max_steps"]  # it was in the middle of its work
+        wait_for(lambda: workers_of(process) not in ([], [worker]))
+        while process.poll() is None:  # never back to the beginning
+            assert steps_in(checkpoint) >= reached
+            time.sleep(0.05)
+    assert process.returncode == 0, process.stderr.read()
+    (row,) = read_results(spec.parent).rows
+    by_hand = tausid.fit(wiener_record(200), seed=3, progress=None, **LONG)
+    killed = tausid.load_model(spec.parent / "runs" / row["model"])
+    np.testing.assert_array_equal(killed.state_space.A, by_hand.model.state_space.A)
+
+
+def test_a_killed_coordinator_loses_no_run_and_repeats_none(tmp_path):
+    spec = write_study(tmp_path / "s", {**LONG, "max_steps": 2000}, "seed = [0, 1, 2, 3]")
+    with start(spec, "--workers", "2") as process:
+        wait_for((spec.parent / "results.csv").exists)
+        workers = workers_of(process)
+        process.kill()
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))  # no orphan goes on
+    before = read_results(spec.parent).rows
+    assert 0 < len(before) < 4
+    models = {row["model"]: (spec.parent / "runs" / row["model"]).stat().st_mtime_ns for row in before}
+    results = run_study(spec, resume=True, workers=2)
+    assert sorted(row["seed"] for row in results.rows) == [0, 1, 2, 3]
+    assert [row for row in results.rows if row["model"] in models] == [
+        dict(row, run=f"seed={row['seed']}") for row in before
+    ]
+    assert {model: (spec.parent / "runs" / model).stat().st_mtime_ns for model in models} == models
+    assert {row["status"] for row in results.rows} == {"completed"}
+
+
+def test_two_coordinators_do_not_share_a_journal(tmp_path):
+    spec = write_study(tmp_path / "s", LONG, "seed = [0]")
+    with start(spec, "--workers", "1") as process:
+        wait_for((spec.parent / JOURNAL).exists)
+        with pytest.raises(ConfigError, match="another one is at work"):
+            run_study(spec, resume=True)
+        process.kill()
+
+
+def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path):
+    spec = write_study(tmp_path / "s", LONG, "seed = [0]")
+    checkpoint = spec.parent / "runs" / "seed=0" / "checkpoint.safetensors"
+    with start(spec, "--workers", "1") as process:
+        wait_for(lambda: steps_in(checkpoint) > 0)
+        os.killpg(process.pid, signal.SIGINT)  # what a terminal does
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "nothing is lost. Go on with: tausid study run" in errors
+    assert "--resume" in errors
+    assert "Traceback" not in errors
+    counts = study_counts(spec.parent)
+    assert (counts.waiting, counts.running, counts.finished) == (1, 0, 0)
+    reached = steps_in(checkpoint)
+    assert 0 < reached < LONG["max_steps"]
+
+
+def test_a_full_disk_under_a_run_ends_the_study_and_the_run_waits(tmp_path):
+    spec = write_study(tmp_path / "s", QUICK, "seed = [0, 1]")
+    with limited_file_size(5000), pytest.raises(StorageError, match="File too large"):  # no checkpoint fits
+        run_study(spec, executor=ThreadPoolExecutor(1))
+    counts = study_counts(spec.parent)
+    assert (counts.waiting, counts.finished, counts.failed) == (2, 0, 0)  # not the run's fault
+    results = run_study(spec, resume=True, executor=ThreadPoolExecutor(1))
+    assert [row["status"] for row in results.rows] == ["completed", "completed"]
+
+
+def test_a_full_disk_under_the_journal_tears_no_outcome(tmp_path):
+    runs = parse_spec({**TINY, "axes": {"seed": [0, 1]}}, folder=tmp_path).runs()
+    store = Store(tmp_path / JOURNAL, "s")
+    store.begin(runs, {})
+    store.finish(store.take(), {"run": "seed=0", "status": "completed"})
+    taken = store.take()
+    size = (tmp_path / JOURNAL).stat().st_size
+    outcome = {"run": "seed=1", "status": "completed", "message": "x" * 1000}
+    with limited_file_size(size + 500), pytest.raises(StorageError, match="must be writable.*File too large.*--resume"):
+        store.finish(taken, outcome)
+    assert (tmp_path / JOURNAL).stat().st_size > size  # the line is there, and torn
+    again = Store(tmp_path / JOURNAL, "s")
+    assert list(again.outcomes()) == ["seed=0"]
+    again.begin(runs, {})
+    again.finish(again.take(), outcome)
+    assert Store(tmp_path / JOURNAL, "s").outcomes()["seed=1"] == outcome
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
+    spec = write_study(tmp_path / "s", QUICK, "seed = [0]")
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="must be writable"):
+        run_study(spec, out=tmp_path / "file")
+
+
+@contextlib.contextmanager
+def limited_file_size(size: int) -> Iterator[None]:
+    """No file of this process may grow beyond this size: a write that would is torn by the kernel."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_database_serves_instead_of_a_journal(tmp_path):
+    spec = write_study(tmp_path / "s", QUICK, "seed = [0, 1]")
+    storage = f"sqlite:///{tmp_path}/studies.db"
+    results = run_study(spec, storage=storage, executor=ThreadPoolExecutor(1))
+    assert [row["seed"] for row in results.rows] == [0, 1]
+    assert study_counts(spec.parent, storage=storage).finished == 2
+    with pytest.raises(ConfigError, match="holds none named 'other'"):
+        study_counts(tmp_path / "other", storage=storage)
+    with pytest.raises(StorageError, match="must be writable"):
+        run_study(spec, storage=f"sqlite:///{tmp_path}/none/studies.db", resume=True)
+
+
+def test_in_a_database_the_runs_of_a_living_coordinator_are_left_to_it(tmp_path):
+    runs = parse_spec({**TINY, "axes": {"seed": [0, 1]}}, folder=tmp_path).runs()
+    url = f"sqlite:///{tmp_path}/studies.db"
+    first, second = Store(url, "s"), Store(url, "s")
+    first.give_sign()
+    first.begin(runs, {})
+    first.take()
+    second.begin(runs, {})
+    assert second.take().name == "seed=1"
+    assert second.take() is None
+    assert Store(url, "s").counts().running == 2
+
+
+def test_a_dask_cluster_computes_a_study_and_survives_a_killed_worker(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    spec = write_study(tmp_path / "s", {**LONG, "max_steps": 3000}, "seed = [0, 1]")
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "protocol": "tcp", "dashboard_address": None}
+    with distributed.LocalCluster(**options) as cluster:
+        victim = next(iter(cluster.workers.values())).pid
+        killed: list[int] = []
+
+        def kill_one(update) -> None:
+            if not killed and (spec.parent / "runs" / "seed=0" / "checkpoint.safetensors").exists():
+                os.kill(victim, signal.SIGKILL)
+                killed.append(victim)
+
+        results = run_study(spec, scheduler=cluster.scheduler_address, report=kill_one)
+    assert killed
+    assert [(row["seed"], row["status"]) for row in results.rows] == [(0, "completed"), (1, "completed")]
+    by_hand = tausid.fit(wiener_record(200), seed=0, progress=None, **{**LONG, "max_steps": 3000})
+    model = tausid.load_model(spec.parent / "runs" / results.rows[0]["model"])
+    np.testing.assert_allclose(model.state_space.A, by_hand.model.state_space.A, rtol=1e-6)
+
+
+def test_a_scheduler_that_does_not_answer_is_refused(tmp_path):
+    spec = write_study(tmp_path / "s", QUICK, "seed = [0]")
+    with pytest.raises(ConfigError, match="must be the address of a running Dask scheduler"):
+        run_study(spec, scheduler="tcp://127.0.0.1:9")
