@@ -115,7 +115,7 @@ class Config:
             )
         if self.init == "bla" and self.encoder == "mlp":
             raise ConfigError(
-                "`init` 'bla' must have encoder='residual', whose linear part it sets; got encoder='mlp'. Use 'residual'."
+                "`init` 'bla' must have encoder='residual', whose linear part it sets; got encoder='mlp'. Change one."
             )
         for name in ("learning_rate", "weight_range"):
             _check_number(name, getattr(self, name), least=0.0, open_end=True)

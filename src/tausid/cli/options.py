@@ -89,7 +89,7 @@ def read_record(data: str, columns: Columns) -> Record:
             f"a fit or a simulation must know its columns; no --output was given. {data} has "
             f"{', '.join(csv_columns(data))}: name inputs with --input and outputs with --output."
         )
-    units = dict(_split_pair(pair, "--unit", "pump=V") for pair in columns.units) if columns.units else None
+    units = dict(split_pair(pair, "--unit", "pump=V") for pair in columns.units) if columns.units else None
     inputs, outputs = list(columns.inputs or ()), list(columns.outputs)
     return read_csv(data, inputs=inputs, outputs=outputs, ts=columns.ts, time=columns.time, units=units)
 
@@ -205,7 +205,7 @@ def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
     """
     settings: dict[str, Any] = {}
     for pair in pairs or ():
-        key, value = _split_pair(pair, "--set", "horizon=64")
+        key, value = split_pair(pair, "--set", "horizon=64")
         if key in HAVE_OPTIONS:
             raise ConfigError(f"`--set` is for settings without an option of their own; got {key!r}. Use --{key}.")
         try:
@@ -215,7 +215,20 @@ def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
     return settings
 
 
-def _split_pair(pair: str, option: str, example: str) -> tuple[str, str]:
+def split_pair(pair: str, option: str, example: str) -> tuple[str, str]:
+    """Both sides of KEY=VALUE.
+
+    Args:
+        pair: what was given.
+        option: the option it was given to.
+        example: a right one, for the message.
+
+    Returns:
+        Key and value.
+
+    Raises:
+        ConfigError: no `=`.
+    """
     key, equals, value = pair.partition("=")
     if not equals:
         raise ConfigError(f"`{option}` must be KEY=VALUE; got {pair!r}. Write, for instance, {option} {example}.")

@@ -13,8 +13,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tausid.cli.options import Json
-from tausid.errors import StorageError
+from tausid.cli.options import Json, split_pair
+from tausid.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
     from tausid.study import StudyResults, StudyUpdate
@@ -95,6 +95,64 @@ def table(
         _print_rows(f"{results.name}: {len(results.rows)} finished runs", list(dict.fromkeys(columns)), results.rows)
     else:
         print_table(results, by, score)
+
+
+@app.command("plot")
+def plot(
+    study: Folder,
+    out: Annotated[Path, typer.Option("--out", help="Picture to write: its ending is .png, .svg or .pdf.")],
+    by: Annotated[
+        str | None, typer.Option("--by", help="Column to group by; by default the study's only axis.")
+    ] = None,
+    score: ScoreColumn = "test_rmse",
+    beside: Annotated[Path | None, typer.Option(help="Results of another study to draw beside.")] = None,
+    mark: Annotated[list[str] | None, typer.Option("--mark", help="A value to mark, as NAME=VALUE.")] = None,
+    y_max: Annotated[float | None, typer.Option(help="Upper end of the axis.")] = None,
+    unit: Annotated[str, typer.Option(help="Unit of the score.")] = "",
+) -> None:
+    """Draw a box plot of the scores over an axis."""
+    from tausid.cli.plot import write_picture
+    from tausid.plots import plot_study_boxes
+    from tausid.study import read_results
+
+    results = read_results(study)
+    column = by or _only_axis(results)
+    others = None if beside is None else results_by(read_results(beside), column, score)
+    marks = {name: float(value) for name, value in (split_pair(text, "--mark", "BLA=0.05") for text in mark or ())}
+    label = f"{score} ({unit})" if unit else score
+    write_picture(
+        out,
+        lambda: plot_study_boxes(
+            results_by(results, column, score), x_label=column, y_label=label, beside=others, marks=marks, y_max=y_max
+        ),
+    )
+
+
+def results_by(results: StudyResults, column: str, score: str) -> dict[Any, list[float]]:
+    """Scores by the values of a column; infinite where a run has none.
+
+    Args:
+        results: finished runs.
+        column: the column to group by.
+        score: the column of the scores.
+
+    Returns:
+        Scores by value.
+    """
+    groups = results.groups([column])
+    return {value: [_number(row.get(score)) for row in rows] for (value,), rows in groups.items()}
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) else float("inf")
+
+
+def _only_axis(results: StudyResults) -> str:
+    if len(results.axes) != 1:
+        raise ConfigError(
+            f"a box plot must have one axis; {results.name} has {', '.join(results.axes) or 'none'}. Choose with --by."
+        )
+    return results.axes[0]
 
 
 def print_table(results: StudyResults, by: Sequence[str] | None, score: str) -> None:
