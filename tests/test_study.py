@@ -233,7 +233,7 @@ def test_a_run_that_diverges_or_cannot_begin_is_recorded_and_the_study_goes_on(t
     spec = write_study(tmp_path / "s", QUICK, "seed = [0]")
     spec.write_text(
         spec.read_text()
-        + "[variants.good]\n[variants.diverging]\nlearning_rate = 1e30\nmax_recoveries = 0\n[variants.long]\nna = 400\n"
+        + "[variants.good]\n[variants.diverging]\nlearning_rate = 1e30\nmax_recoveries = 0\n[variants.long]\nhorizon = 190\n"
     )
     results = run_study(spec, workers=1)
     status = {row["variant"]: row for row in results.rows}

@@ -254,11 +254,11 @@ def _open(location: str, name: str, *, shared: bool, create: bool) -> Any:
         if create:  # and so holds the study's lock
             mend_journal(Path(location))
         storage = optuna.storages.JournalStorage(JournalFileBackend(location))
-    if create:
-        return optuna.create_study(study_name=name, storage=storage, load_if_exists=True)
     try:
         return optuna.load_study(study_name=name, storage=storage)
     except KeyError:
+        if create:
+            return optuna.create_study(study_name=name, storage=storage, load_if_exists=True)
         raise ConfigError(f"a study must have been begun; {location} holds none named {name!r}. Check both.") from None
 
 
