@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tausid.clocks import on_one_clock
 from tausid.errors import ConfigError, MissingExtraError
 from tausid.records import Record
 from tausid.simulation import Simulation
@@ -132,9 +133,10 @@ def plot_tau(estimate: TauEstimate, record: Record) -> Figure:
 def _draw_linear_simulation(panel: Axes, estimate: TauEstimate, record: Record) -> None:
     panel.plot(record.t, record.y[:, 0], color=MEASURED, linewidth=1.4, label="measured")
     if estimate.bla is not None:
-        simulated = estimate.bla.simulate(record, estimate.bla.x0[0])[:, 0]
+        on_clock = on_one_clock([record], hold=estimate.bla.hold, ts=estimate.bla.ts)[0]
+        simulated = estimate.bla.simulate(on_clock, estimate.bla.x0[0])[:, 0]
         label = f"linear, order {estimate.bla.order}"
-        panel.plot(record.t, simulated, color=SIMULATED, linewidth=1.1, linestyle="--", label=label)
+        panel.plot(on_clock.t, simulated, color=SIMULATED, linewidth=1.1, linestyle="--", label=label)
     panel.set_title(f"tau = {estimate.tau:.4g} s, Ts/tau = {estimate.ts_over_tau:.3g} ({estimate.method})", loc="left")
     panel.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, ncols=2, borderaxespad=0.2)
     panel.set_xlabel("time (s)")
