@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tausid import errors as errors
     from tausid import plots as plots
     from tausid import study as study
+    from tausid.clocks import split_at_gaps as split_at_gaps
     from tausid.config import Config as Config
     from tausid.config import recipe_config as recipe_config
     from tausid.errors import ConfigError as ConfigError
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from tausid.errors import StorageError as StorageError
     from tausid.errors import TausidError as TausidError
     from tausid.evaluation import Score as Score
+    from tausid.evaluation import Scores as Scores
     from tausid.evaluation import evaluate as evaluate
+    from tausid.evaluation import evaluate_records as evaluate_records
     from tausid.linear import LinearModel as LinearModel
     from tausid.linear import estimate_bla as estimate_bla
     from tausid.linear import estimate_frf as estimate_frf
@@ -57,6 +60,7 @@ _HOMES = {
     "Record": "records",
     "Scaling": "scaling",
     "Score": "evaluation",
+    "Scores": "evaluation",
     "Simulation": "simulation",
     "StorageError": "errors",
     "Tau": "tau",
@@ -67,10 +71,12 @@ _HOMES = {
     "estimate_frf": "linear",
     "estimate_tau": "tau_search",
     "evaluate": "evaluation",
+    "evaluate_records": "evaluation",
     "fit": "training",
     "load_model": "simulation",
     "read_csv": "readers",
     "recipe_config": "config",
+    "split_at_gaps": "clocks",
 }
 
 __all__ = ["__version__", *sorted((*_MODULES, *_HOMES))]

@@ -35,8 +35,15 @@ class Config:
         encoder: the encoder's network: `residual`, as f and g, or `mlp`, hidden layers without a linear part.
         na: past outputs that the encoder sees.
         nb: past inputs that the encoder sees.
+        clock: `irregular` where the encoder sees the time stamps of its samples, too; `regular` where it does not;
+            `auto` becomes the first where the training records have more than one time step.
+        feedthrough: whether the outputs depend on the inputs at once, y = g(x, u), or not, y = g(x).
         stepper: explicit Runge-Kutta method.
         substeps: integration steps per sampling interval.
+        max_dt: longest integration step in seconds: longer intervals are split. None is 1.5 times the median
+            sampling interval over `substeps`, so that jitter costs nothing and a lost sample one step more.
+        max_gap: longest sampling interval in seconds that is no gap; windows do not cross gaps. None is ten times the
+            median one of each record.
         hold: inputs between samples: `zero` or `first`, for all or one per input.
         engine: what computes the rollout: `fused` (C++), `scan` (JAX), or `auto`, the first where it can.
         threads: threads of the fused engine; one, because one process per core is faster for models this small.
@@ -46,6 +53,7 @@ class Config:
         patience: steps without a better validation score after which training stops.
         validate_every: steps between two validations.
         validation_fraction: share of each training record held out at its end (`clean` protocol); 0 for none.
+        output_weights: how much the squared error of each output counts, in training and validation; None is equally.
         learning_rate: Adam's rate at the first step.
         schedule: how the rate falls: `three-step` or `cosine`.
         weight_decay: lambda_W of the weight decay.
@@ -74,10 +82,14 @@ class Config:
     encoder: str = "residual"
     na: int = 5
     nb: int = 5
+    clock: str = "auto"
+    feedthrough: bool = True
 
     # The integration.
     stepper: str = "rk4"
     substeps: int = 1
+    max_dt: float | None = None
+    max_gap: float | None = None
     hold: str | tuple[str, ...] = "zero"
     engine: str = "auto"
     threads: int = 1
@@ -89,6 +101,7 @@ class Config:
     patience: int = 2000
     validate_every: int = 50
     validation_fraction: float = 0.2
+    output_weights: tuple[float, ...] | None = None
     learning_rate: float = 3e-3
     schedule: str = "cosine"
     weight_decay: float = 1e-6
@@ -117,8 +130,12 @@ class Config:
             raise ConfigError(
                 "`init` 'bla' must have encoder='residual', whose linear part it sets; got encoder='mlp'. Change one."
             )
-        for name in ("learning_rate", "weight_range"):
-            _check_number(name, getattr(self, name), least=0.0, open_end=True)
+        for name in ("learning_rate", "weight_range", "max_dt", "max_gap"):
+            if getattr(self, name) is not None or name not in FROM_DATA:
+                _check_number(name, getattr(self, name), least=0.0, open_end=True)
+        if not isinstance(self.feedthrough, bool):
+            raise ConfigError(f"`feedthrough` must be true or false; got {self.feedthrough!r}. Choose one.")
+        self._check_weights()
         for name in ("weight_decay", "dae_weight", "barrier_weight"):
             _check_number(name, getattr(self, name), least=0.0, open_end=False)
         names = self.hold if isinstance(self.hold, tuple) else (self.hold,)
@@ -130,6 +147,17 @@ class Config:
                 f"`validation_fraction` must be from 0 to 0.5; got {self.validation_fraction}. "
                 "Training needs the larger part of each record."
             )
+
+    def _check_weights(self) -> None:
+        weights = self.output_weights
+        if weights is None:
+            return
+        if not isinstance(weights, tuple) or not weights:
+            raise ConfigError(f"`output_weights` must be a list of numbers, one per output; got {weights!r}.")
+        for weight in weights:
+            _check_number("output_weights", weight, least=0.0, open_end=False)
+        if not any(weights):
+            raise ConfigError("`output_weights` must not all be zero; got only zeros. Give one output a weight.")
 
     def as_dict(self) -> dict[str, Any]:
         """The settings as plain JSON values."""
@@ -155,9 +183,13 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "init": ("random", "bla"),
     "initial_state": ("encoder", "free"),
     "encoder": ("residual", "mlp"),
+    "clock": ("auto", "regular", "irregular"),
     "schedule": ("three-step", "cosine"),
     "engine": ("auto", "fused", "scan"),
 }
+
+# Settings that are found from the data where they are None.
+FROM_DATA = ("max_dt", "max_gap")
 
 WHOLE_NUMBERS: dict[str, int] = {
     "seed": 0,

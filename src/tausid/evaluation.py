@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from tausid.errors import DataError
-from tausid.records import Record
+from tausid.records import Record, Records, as_records
 from tausid.simulation import Model, Simulation
 
 
@@ -25,7 +26,9 @@ class Score:
         n_skipped: leading samples that are not scored.
         n_scored: samples with a measured output that are.
         status: `ok`, or `diverged`; the errors are then infinite.
-        record: name of the record.
+        record: name of the record, or of what was pooled.
+        n_initial: leading samples that the initial state was found from.
+        initial_state: how it was found: `encoder`, `refine`, `free` or `given`.
     """
 
     rmse: Mapping[str, float]
@@ -35,6 +38,8 @@ class Score:
     n_scored: int
     status: str
     record: str
+    n_initial: int = 0
+    initial_state: str = "encoder"
 
     @property
     def total_rmse(self) -> float:
@@ -53,10 +58,25 @@ class Score:
             "n_scored": self.n_scored,
             "simulation": self.status,
             "record": self.record,
+            "n_initial": self.n_initial,
+            "initial_state": self.initial_state,
         }
 
 
-def evaluate(model: Model, record: Record, *, skip: int | None = None) -> Score:
+@dataclass(frozen=True)
+class Scores:
+    """Scores of several records, one by one and pooled.
+
+    Args:
+        records: one score per record, in their order.
+        pooled: the errors over the scored samples of all records together.
+    """
+
+    records: tuple[Score, ...]
+    pooled: Score
+
+
+def evaluate(model: Model, record: Record, *, skip: int | None = None, x0: ArrayLike | str | None = None) -> Score:
     """Simulate a record freely and score it against what was measured.
 
     `rmse = sqrt(1 / (N - n) sum_{k=n}^{N-1} (y_k - y_hat_k)^2)`, with `n` the samples that the initial state was found
@@ -66,6 +86,7 @@ def evaluate(model: Model, record: Record, *, skip: int | None = None) -> Score:
         model: the model.
         record: the measured record.
         skip: leading samples not to score, such as 50 for the official score of the cascaded tanks.
+        x0: where the simulation begins, as for `Model.simulate`.
 
     Returns:
         The score, per output.
@@ -73,8 +94,43 @@ def evaluate(model: Model, record: Record, *, skip: int | None = None) -> Score:
     Raises:
         DataError: no sample is left to score, or the record does not fit the model.
     """
-    simulation = model.simulate(record, throw=False)
+    simulation = model.simulate(record, x0=x0, throw=False)
     return score_simulation(simulation, record, skip=skip)
+
+
+def evaluate_records(model: Model, records: Records, *, skip: int | None = None, x0: str | None = None) -> Scores:
+    """Simulate several records freely, and score each of them and all together.
+
+    Args:
+        model: the model.
+        records: the measured records, one or several.
+        skip: leading samples of each record not to score.
+        x0: where the simulations begin, as for `Model.simulate`.
+
+    Returns:
+        The scores.
+
+    Raises:
+        DataError: a record has no sample left to score, or does not fit the model.
+    """
+    several = as_records(records)
+    simulations = [model.simulate(record, x0=x0, throw=False) for record in several]
+    pairs = list(zip(several, simulations, strict=True))
+    scores = tuple(score_simulation(simulation, record, skip=skip) for record, simulation in pairs)
+    skipped = [score.n_skipped for score in scores]
+    y = np.concatenate([record.y[n:] for record, n in zip(several, skipped, strict=True)])
+    y_hat = np.concatenate([simulation.y[n:] for simulation, n in zip(simulations, skipped, strict=True)])
+    pooled = _score(
+        several[0].output_names,
+        y,
+        y_hat,
+        n_skipped=sum(skipped),
+        status="ok" if all(score.status == "ok" for score in scores) else "diverged",
+        record=f"{len(several)} records",
+        n_initial=sum(score.n_initial for score in scores),
+        initial_state=scores[0].initial_state,
+    )
+    return Scores(scores, pooled)
 
 
 def score_simulation(simulation: Simulation, record: Record, *, skip: int | None = None) -> Score:
@@ -98,17 +154,30 @@ def score_simulation(simulation: Simulation, record: Record, *, skip: int | None
         )
     n = max(simulation.n_skipped, skip or 0)
     check_skip(record, n)
-    rmse = _rmse(record.y[n:], simulation.y[n:])
-    nrmse = rmse / np.maximum(np.nanstd(record.y[n:], axis=0), np.finfo(float).tiny)
-    names = record.output_names
+    return _score(
+        record.output_names,
+        record.y[n:],
+        simulation.y[n:],
+        n_skipped=n,
+        status=simulation.status,
+        record=record.name,
+        n_initial=simulation.n_skipped,
+        initial_state=simulation.initial_state,
+    )
+
+
+def _score(
+    names: tuple[str, ...], y: Float[np.ndarray, "N ny"], y_hat: Float[np.ndarray, "N ny"], **about: Any
+) -> Score:
+    """The errors over samples that are all scored."""
+    rmse = _rmse(y, y_hat)
+    nrmse = rmse / np.maximum(np.nanstd(y, axis=0), np.finfo(float).tiny)
     return Score(
         rmse=_by_name(names, rmse),
         nrmse=_by_name(names, nrmse),
         fit_percent=_by_name(names, 100.0 * (1.0 - nrmse)),
-        n_skipped=n,
-        n_scored=int(np.isfinite(record.y[n:]).any(axis=1).sum()),
-        status=simulation.status,
-        record=record.name,
+        n_scored=int(np.isfinite(y).any(axis=1).sum()),
+        **about,
     )
 
 

@@ -25,11 +25,23 @@ def initial_samples(config: Config) -> int:
         config: the settings of the model.
 
     Returns:
-        max(na, nb) for an encoder; 10 nx, and at least 50, where the state is estimated.
+        max(na, nb) for an encoder; as many as `estimated_samples` where the state is estimated.
     """
     if config.initial_state == "free":
-        return max(LEAST_FOR_INITIAL_STATE, 10 * config.nx)
+        return estimated_samples(config)
     return max(config.na, config.nb)
+
+
+def estimated_samples(config: Config) -> int:
+    """How many samples an initial state is estimated from, by least squares.
+
+    Args:
+        config: the settings of the model.
+
+    Returns:
+        10 nx, and at least 50.
+    """
+    return max(LEAST_FOR_INITIAL_STATE, 10 * config.nx)
 
 
 @eqx.filter_jit
@@ -66,7 +78,10 @@ def run(
 
 @eqx.filter_jit
 def encode(
-    model: StateSpace, past_u: Float[Array, "n_past nu"], past_y: Float[Array, "n_past ny"]
+    model: StateSpace,
+    past_u: Float[Array, "n_past nu"],
+    past_y: Float[Array, "n_past ny"],
+    lag: Float[Array, "n_past"] | None = None,
 ) -> Float[Array, "nx"]:
     """The encoder's state after one stretch of past samples.
 
@@ -74,11 +89,13 @@ def encode(
         model: a model with an encoder.
         past_u: inputs, normalized, from old to new.
         past_y: outputs, normalized, from old to new.
+        lag: how much longer ago than the nominal steps each sample was, in median steps, for an encoder that sees it.
 
     Returns:
         The state.
     """
-    return model.initial(past_u[:, None], past_y[:, None], jnp.zeros(1, jnp.int32))[0]
+    columns = None if lag is None else lag[:, None]
+    return model.initial(past_u[:, None], past_y[:, None], jnp.zeros(1, jnp.int32), columns)[0]
 
 
 def estimate_initial_state(
@@ -87,10 +104,12 @@ def estimate_initial_state(
     y: Float[np.ndarray, "N ny"],
     dt: Float[np.ndarray, "N-1"],
     integrator: FixedStep,
+    guess: Float[np.ndarray, "nx"] | None = None,
 ) -> Float[np.ndarray, "nx"]:
     """The initial state that makes the simulation of these samples fit best, by nonlinear least squares.
 
-    `min over x0 of sum (y - y_hat)^2` over the measured samples, from x0 = 0 (eq. 3 with theta fixed).
+    `min over x0 of sum (y - y_hat)^2` over the measured samples (eq. 3 with theta fixed), by Gauss-Newton steps in a
+    trust region, with derivatives through the rollout.
 
     Args:
         model: the model.
@@ -98,6 +117,7 @@ def estimate_initial_state(
         y: outputs, normalized; NaN where missing.
         dt: seconds from each sample to the next.
         integrator: how to integrate.
+        guess: state to start from; zero by default.
 
     Returns:
         The state at the first sample; samples at which the simulation is not finite count as far off.
@@ -114,7 +134,8 @@ def estimate_initial_state(
         return np.nan_to_num(np.asarray(_jacobian(model, jnp.asarray(x0), *arrays, integrator), float))
 
     # Single-precision residuals: tolerances below 1e-6 would only chase rounding.
-    found = least_squares(residuals, np.zeros(model.nx), jac=jacobian, xtol=1e-6, ftol=1e-6, gtol=1e-6)
+    start = np.zeros(model.nx) if guess is None else guess
+    found = least_squares(residuals, start, jac=jacobian, xtol=1e-6, ftol=1e-6, gtol=1e-6)
     return np.asarray(found.x)
 
 

@@ -9,7 +9,10 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 
 def simulation_error(
-    y_hat: Float[Array, "J B ny"], y: Float[Array, "J B ny"], measured: Bool[Array, "J B ny"]
+    y_hat: Float[Array, "J B ny"],
+    y: Float[Array, "J B ny"],
+    measured: Bool[Array, "J B ny"],
+    weights: tuple[float, ...] | None = None,
 ) -> Float[Array, ""]:
     """Mean squared simulation error, `mean (y - y_hat)^2` over all measured samples (eqs. 3 and 14).
 
@@ -19,11 +22,14 @@ def simulation_error(
         y_hat: simulated outputs.
         y: measured outputs; any number where missing.
         measured: where `y` was measured.
+        weights: how much the squares of each output count, with a mean of one; None is equally.
 
     Returns:
         The error.
     """
     squares = jnp.where(measured, (y - y_hat) ** 2, 0.0)
+    if weights is not None:
+        squares = squares * jnp.asarray(weights, squares.dtype)
     return jnp.sum(squares) / jnp.maximum(jnp.sum(measured), 1)
 
 

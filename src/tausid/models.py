@@ -30,6 +30,7 @@ class AbstractInitialState(eqx.Module):
         past_u: Float[Array, "n_past B nu"],
         past_y: Float[Array, "n_past B ny"],
         record: Int[Array, "B"],
+        lag: Float[Array, "n_past B"] | None = None,
     ) -> Float[Array, "B nx"]:
         """The state at the sample after the past ones."""
 
@@ -37,15 +38,20 @@ class AbstractInitialState(eqx.Module):
 class Encoder(AbstractInitialState):
     """`x_k = e(u_{k-1}, ..., u_{k-nb}, y_{k-1}, ..., y_{k-na})`, the paper's encoder network.
 
+    On an irregular clock the network sees `lag`, too: how much longer ago than i median steps the i-th past sample
+    was, in median steps.
+
     Args:
-        network: `e`; its inputs are the past inputs, then the past outputs, each from old to new.
+        network: `e`; its inputs are the past inputs, then the past outputs, then the lags, each from old to new.
         na: number of past outputs.
         nb: number of past inputs.
+        sees_time: whether the network sees the lags.
     """
 
     network: AbstractNetwork | MLP
     na: int = eqx.field(static=True)
     nb: int = eqx.field(static=True)
+    sees_time: bool = eqx.field(static=True, default=False)
 
     @property
     def n_past(self) -> int:
@@ -57,10 +63,13 @@ class Encoder(AbstractInitialState):
         past_u: Float[Array, "n_past B nu"],
         past_y: Float[Array, "n_past B ny"],
         record: Int[Array, "B"],
+        lag: Float[Array, "n_past B"] | None = None,
     ) -> Float[Array, "B nx"]:
         """The state at the sample after the past ones."""
         n = self.n_past
         seen = [*past_u[n - self.nb :], *past_y[n - self.na :]]  # each (B, channels)
+        if self.sees_time and lag is not None:
+            seen.append(lag.T)
         batch = past_y.shape[1]
         return self.network(jnp.concatenate(seen, axis=-1) if seen else jnp.zeros((batch, 0), past_y.dtype))
 
@@ -84,6 +93,7 @@ class FreeState(AbstractInitialState):
         past_u: Float[Array, "n_past B nu"],
         past_y: Float[Array, "n_past B ny"],
         record: Int[Array, "B"],
+        lag: Float[Array, "n_past B"] | None = None,
     ) -> Float[Array, "B nx"]:
         """The state of each window's record."""
         return self.x0[record]
@@ -94,7 +104,7 @@ class StateSpace(eqx.Module):
 
     Args:
         f: state network, from `[x; u]` to nx.
-        g: output network, from `[x; u]` to ny.
+        g: output network, from `[x; u]` to ny, or from `x` where there is no feedthrough.
         initial: where trajectories begin.
         tau: the normalization constant.
         dae: the DAE network d(x, u) that only its penalty sees, or None.
@@ -122,6 +132,11 @@ class StateSpace(eqx.Module):
         return self.g.linear.shape[0]
 
     @property
+    def feedthrough(self) -> bool:
+        """Whether g sees the inputs."""
+        return self.g.linear.shape[1] > self.nx or self.nu == 0
+
+    @property
     def A(self) -> Float[Array, "nx nx"]:
         """The linear part of f that acts on the state."""
         return self.f.linear[:, : self.nx]
@@ -144,7 +159,7 @@ class StateSpace(eqx.Module):
         return self.field(x, u)
 
     def output(self, x: Float[Array, "*B nx"], u: Float[Array, "*B nu"]) -> Float[Array, "*B ny"]:
-        """The output, `g(x, u)`.
+        """The output, `g(x, u)`, or `g(x)` where there is no feedthrough.
 
         Args:
             x: states.
@@ -153,7 +168,7 @@ class StateSpace(eqx.Module):
         Returns:
             Outputs, normalized.
         """
-        return self.g(jnp.concatenate([x, u], axis=-1))
+        return self.g(jnp.concatenate([x, u], axis=-1) if self.feedthrough else x)
 
 
 def build_state_space(
@@ -186,7 +201,7 @@ def build_state_space(
         f = eqx.tree_at(lambda n: n.linear, f, f.linear.at[:, :nx].add(-jnp.eye(nx)))
     return StateSpace(
         f=f,
-        g=make_network(config, nx + nu, ny, rng),
+        g=make_network(config, nx + nu if config.feedthrough else nx, ny, rng),
         initial=_make_initial(config, nu, ny, n_records, rng),
         tau=tau,
         dae=_make_mlp(config, nx + nu, 1, rng) if config.dae_weight > 0 else None,
@@ -220,9 +235,10 @@ def make_network(config: Config, n_in: int, n_out: int, rng: np.random.Generator
 def _make_initial(config: Config, nu: int, ny: int, n_records: int, rng: np.random.Generator) -> AbstractInitialState:
     if config.initial_state == "free":
         return FreeState(jnp.zeros((n_records, config.nx)))
-    n_in = config.na * ny + config.nb * nu
+    sees_time = config.clock == "irregular"
+    n_in = config.na * ny + config.nb * nu + sees_time * max(config.na, config.nb)
     make = _make_mlp if config.encoder == "mlp" else make_network
-    return Encoder(make(config, n_in, config.nx, rng), config.na, config.nb)
+    return Encoder(make(config, n_in, config.nx, rng), config.na, config.nb, sees_time)
 
 
 def _make_mlp(config: Config, n_in: int, n_out: int, rng: np.random.Generator) -> MLP:

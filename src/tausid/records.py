@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,7 +21,8 @@ UNIFORM_TOLERANCE = 1e-3
 class Record:
     """One measured experiment: `u (N, nu)`, `y (N, ny)`, `t (N,)`, time along the first axis.
 
-    NaN in `y` is a missing sample; NaN in `u` is an error. The arrays are private read-only copies.
+    NaN in `y` is a missing sample; NaN in `u` is an error. The arrays are private and read-only: copies, but of those
+    of another record, which its parts share.
     Use `Record.from_arrays` for one-dimensional arrays or a sampling time instead of time stamps.
 
     Args:
@@ -51,9 +53,7 @@ class Record:
         _check_time(self.t, self.name)
         _check_values(self)
         for field in ("u", "y", "t"):
-            array = np.array(getattr(self, field), dtype=np.float64)
-            array.setflags(write=False)
-            object.__setattr__(self, field, array)
+            object.__setattr__(self, field, _private(getattr(self, field)))
 
     @classmethod
     def from_arrays(
@@ -161,19 +161,19 @@ class Record:
         """Number of outputs."""
         return self.y.shape[1]
 
-    @property
+    @cached_property
     def ts(self) -> float:
         """Sampling time in seconds: the median step of the clock."""
         return float(np.median(np.diff(self.t)))
 
-    @property
+    @cached_property
     def is_uniform(self) -> bool:
         """Whether all time steps are equal to within a thousandth."""
         steps = np.diff(self.t)
-        return bool(np.all(np.abs(steps - self.ts) <= UNIFORM_TOLERANCE * self.ts))
+        return bool(max(steps.max() - self.ts, self.ts - steps.min()) <= UNIFORM_TOLERANCE * self.ts)
 
     def part(self, start: int, stop: int, *, name: str | None = None) -> Record:
-        """Samples `start` to `stop - 1` as a record of their own, time stamps kept.
+        """Samples `start` to `stop - 1` as a record of their own, time stamps kept; a view, not a copy.
 
         Args:
             start: first sample.
@@ -333,6 +333,17 @@ def make_clock(samples: int, *, ts: float | None, t: ArrayLike | None) -> Float[
     if not (isinstance(ts, int | float | np.number) and np.isfinite(ts) and ts > 0):
         raise DataError(f"`ts` must be a positive number of seconds; got {ts!r}. Give the sampling time.")
     return np.arange(samples) * float(ts)
+
+
+def _private(array: ArrayLike) -> Float[np.ndarray, "..."]:
+    """A read-only float64 array that no one else can write to: the same one where that holds already."""
+    if isinstance(array, np.ndarray) and array.dtype == np.float64 and array.flags.c_contiguous:
+        owner = array if array.base is None else array.base
+        if isinstance(owner, np.ndarray) and owner.base is None and not owner.flags.writeable:
+            return array
+    copy = np.array(array, dtype=np.float64)
+    copy.setflags(write=False)
+    return copy
 
 
 def _check_shapes(record: Record) -> None:

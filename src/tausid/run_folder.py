@@ -6,11 +6,11 @@ import csv
 import dataclasses
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tausid.evaluation import Score
+from tausid.evaluation import Scores
 from tausid.simulation import Model
 from tausid.storage import write_text
 from tausid.training import FitResult, HistoryRow
@@ -19,15 +19,15 @@ MODEL, RESULT, HISTORY = "model.safetensors", "result.json", "history.csv"
 
 
 def write_run(
-    folder: Path, result: FitResult, train: Mapping[str, Score], tests: Mapping[str, Score]
+    folder: Path, result: FitResult, train: Scores, tests: Scores | None
 ) -> tuple[dict[str, Path], dict[str, Any]]:
     """Write model, history and summary of a finished fit.
 
     Args:
         folder: the run's folder.
         result: the fit.
-        train: scores of the training records, by name.
-        tests: scores of the test records, by name.
+        train: scores of the training records.
+        tests: scores of the test records, if there are any.
 
     Returns:
         The paths by what they are, and the summary as plain JSON values.
@@ -43,25 +43,27 @@ def write_run(
         **describe_model(result.model, paths["model"]),
         "protocol": result.config.protocol,
         "recipe": result.config.recipe,
-        **({"test": score_dict(tests)} if tests else {}),
+        **({} if tests is None else {"test": score_dict(tests)}),
     }
     paths["history"] = write_text(folder / HISTORY, _history_csv(result.history))
     paths["summary"] = write_text(folder / RESULT, json.dumps(summary, indent=2) + "\n")
     return paths, summary
 
 
-def score_dict(scores: Mapping[str, Score]) -> dict[str, Any]:
-    """Scores as plain JSON values: those of the first record, and of all by name where there are several.
+def score_dict(scores: Scores) -> dict[str, Any]:
+    """Scores as plain JSON values: those of the first record; with several, of each by name and of all together.
 
     Args:
-        scores: scores by record.
+        scores: scores of records.
 
     Returns:
         The values.
     """
-    first = next(iter(scores.values())).as_dict()
-    several = {"records": {name: score.as_dict() for name, score in scores.items()}} if len(scores) > 1 else {}
-    return {**first, **several}
+    first = scores.records[0].as_dict()
+    if len(scores.records) == 1:
+        return first
+    by_name = {score.record: score.as_dict() for score in scores.records}
+    return {**first, "records": by_name, "pooled": scores.pooled.as_dict()}
 
 
 def describe_model(model: Model, path: Path) -> dict[str, Any]:

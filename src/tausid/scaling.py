@@ -50,9 +50,9 @@ class Scaling:
         """
         several = as_records(records)
         check_same_channels(several)
-        u = np.concatenate([record.u for record in several])
-        y = np.concatenate([record.y for record in several])
-        scaling = cls(u.mean(axis=0), u.std(axis=0), np.nanmean(y, axis=0), np.nanstd(y, axis=0))
+        u_mean, u_std = _mean_and_deviation([record.u for record in several])
+        y_mean, y_std = _mean_and_deviation([record.y for record in several])
+        scaling = cls(u_mean, u_std, y_mean, y_std)
         _check_not_constant("input", several[0].input_names, scaling.u_mean, scaling.u_std)
         _check_not_constant("output", several[0].output_names, scaling.y_mean, scaling.y_std)
         return scaling
@@ -89,6 +89,14 @@ class Scaling:
             Outputs in physical units.
         """
         return y * self.y_std + self.y_mean
+
+
+def _mean_and_deviation(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Over all parts; what ignores missing samples takes more memory, and is for arrays that have some."""
+    values = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    if np.isnan(values).any():
+        return np.nanmean(values, axis=0), np.nanstd(values, axis=0)
+    return values.mean(axis=0), values.std(axis=0)
 
 
 def _check_not_constant(kind: str, names: tuple[str, ...], mean: np.ndarray, std: np.ndarray) -> None:

@@ -16,9 +16,11 @@ from jaxtyping import Array, Float, PyTree
 from numpy.typing import ArrayLike
 
 from tausid import free_run
+from tausid.clocks import held_between, inputs_at, split_steps
 from tausid.config import Config
 from tausid.errors import ConfigError, DataError, DivergenceError, StorageError
-from tausid.holds import HOLDS, hold_slopes
+from tausid.holds import hold_slopes
+from tausid.initial_states import StateFinder
 from tausid.models import FreeState, StateSpace, build_state_space
 from tausid.records import UNIFORM_TOLERANCE, Record
 from tausid.rollout import Engine, FixedStep, Integrator
@@ -38,6 +40,7 @@ class Simulation:
         n_skipped: leading samples that the initial state was found from.
         status: `ok`, or `diverged` where the simulation left the finite numbers.
         output_names: one name per output.
+        initial_state: how it was found: `encoder`, `refine` (least squares from there on), `free` or `given`.
     """
 
     t: Float[np.ndarray, "N"]
@@ -46,6 +49,7 @@ class Simulation:
     n_skipped: int
     status: str
     output_names: tuple[str, ...]
+    initial_state: str = "encoder"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,6 +67,8 @@ class Model:
         input_units: one unit per input.
         output_units: one unit per output.
         provenance: where it came from: versions, data, status; plain JSON values.
+        past_span: shortest and longest time in seconds that the encoder's samples spanned in training, for one that
+            sees time stamps; None on one clock.
     """
 
     state_space: StateSpace
@@ -75,6 +81,7 @@ class Model:
     input_units: tuple[str, ...]
     output_units: tuple[str, ...]
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    past_span: tuple[float, float] | None = None
 
     def __repr__(self) -> str:
         channels = f"{', '.join(self.input_names)} -> {', '.join(self.output_names)}"
@@ -90,12 +97,17 @@ class Model:
         """The normalized sampling time; with one tau per state, from their mean."""
         return float(self.ts / np.mean(self.tau))
 
+    @property
+    def longest_step(self) -> float:
+        """The longest step in seconds that is integrated as one; longer ones are split."""
+        return longest_step(self.config, self.ts)
+
     def simulate(
         self,
         record: Record,
         *,
         dt: float | None = None,
-        x0: ArrayLike | None = None,
+        x0: ArrayLike | str | None = None,
         integrator: Integrator | None = None,
         throw: bool = True,
     ) -> Simulation:
@@ -104,7 +116,8 @@ class Model:
         Args:
             record: inputs, and enough outputs at the start for the initial state.
             dt: seconds between the simulated samples; by default the record's own time stamps.
-            x0: state at the first sample (normalized), instead of one found from the first samples.
+            x0: where to begin: `encoder`; `refine`, from there by least squares over the next samples (50, or 10 nx);
+                a state (normalized) at the first sample; None for what the model was trained with.
             integrator: another integration than in training, such as `Adaptive` to check it.
             throw: whether a simulation that leaves the finite numbers raises; else its status says so.
 
@@ -117,44 +130,40 @@ class Model:
         """
         self._check_channels(record)
         how = self._with_own_hold(integrator or self.integrator)
-        start, x_start = self._start(record, x0)
-        t_out = record.t if dt is None else _grid(record.t, start, dt)
-        # Times closer than this are one time: a small share of the shortest step of both grids.
-        tolerance = UNIFORM_TOLERANCE * min(np.min(np.diff(record.t)), np.min(np.diff(t_out), initial=np.inf))
-        first = int(np.sum(t_out < record.t[start] - tolerance))
-        t_run = _merge(record.t[start:], t_out[first:], tolerance)
-        u_run = _inputs_at(record, t_run, how.hold, tolerance)
+        begin = self._finder.find(record, x0)
+        points = _Points.own(record, begin.start) if dt is None else _Points.other(record, begin.start, dt, how.hold)
+        t_run, places = split_steps(points.t, self.longest_step)
+        u_run = held_between(points.u, places, hold_slopes(how.hold, record.nu))
         x_run, y_run = free_run.run(
             self.state_space,
-            jnp.asarray(x_start),
+            jnp.asarray(begin.state),
             jnp.asarray(self.scaling.normalize_u(u_run)),
             jnp.asarray(np.diff(t_run)),
             how,
             Engine(self.config.engine, self.config.threads),
         )
-        picked = np.searchsorted(t_run, t_out[first:] - tolerance)
-        x = _pad(np.asarray(x_run, float)[picked], first)
-        y = _pad(self.scaling.physical_y(np.asarray(y_run, float))[picked], first)
-        status = "ok" if np.all(np.isfinite(y[first:])) else "diverged"
+        picked = places[points.picked]
+        x = _pad(np.asarray(x_run, float)[picked], points.first)
+        y = _pad(self.scaling.physical_y(np.asarray(y_run, float))[picked], points.first)
+        status = "ok" if np.all(np.isfinite(y[points.first :])) else "diverged"
         if status == "diverged" and throw:
-            raise DivergenceError(_divergence_message(record, t_out[first:], y[first:]))
-        skipped = int(np.sum(t_out < record.t[self._skipped(start, x0)] - tolerance))
-        return Simulation(t_out, y, x, skipped, status, self.output_names)
+            raise DivergenceError(_divergence_message(record, points.t_out[points.first :], y[points.first :]))
+        scored_from = record.t[begin.used] if begin.used < len(record) else np.inf
+        skipped = int(np.sum(points.t_out < scored_from - points.tolerance))
+        return Simulation(points.t_out, y, x, skipped, status, self.output_names, begin.how)
 
-    def check(self, record: Record) -> None:
+    def check(self, record: Record, *, x0: ArrayLike | str | None = None) -> None:
         """Check that the record can be simulated, without doing it.
 
         Args:
             record: the record.
+            x0: as for `simulate`.
 
         Raises:
             DataError: other channels than the model's, or no initial state from its first samples.
         """
         self._check_channels(record)
-        if isinstance(self.state_space.initial, FreeState):
-            _check_long_enough(record, free_run.initial_samples(self.config) + 1)
-        else:
-            self._start(record, None)
+        self._finder.check(record, x0)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the model to a file: safetensors and JSON, nothing that can run.
@@ -179,6 +188,7 @@ class Model:
             "tau": {"trainable": tau.trainable, "source": tau.source},
             "n_records": len(initial.x0) if isinstance(initial, FreeState) else 1,
             "ts": self.ts,
+            "past_span": None if self.past_span is None else list(self.past_span),
             "input_names": list(self.input_names),
             "output_names": list(self.output_names),
             "input_units": list(self.input_units),
@@ -200,54 +210,20 @@ class Model:
                     " Name the columns in that order."
                 )
 
+    @property
+    def _finder(self) -> StateFinder:
+        return StateFinder(
+            self.state_space,
+            self.scaling,
+            self.integrator,
+            self.config,
+            self.ts,
+            self.past_span,
+            self.longest_step,
+        )
+
     def _with_own_hold(self, integrator: Integrator) -> Integrator:
         return replace(integrator, hold=self.integrator.hold) if integrator.hold is None else integrator
-
-    def _start(self, record: Record, x0: ArrayLike | None) -> tuple[int, np.ndarray]:
-        """The first simulated sample, and the state there."""
-        if x0 is not None:
-            return 0, self._given_state(x0)
-        needed = free_run.initial_samples(self.config)
-        if isinstance(self.state_space.initial, FreeState):
-            _check_long_enough(record, needed + 1)
-            head = record.part(0, needed)
-            return 0, free_run.estimate_initial_state(
-                self.state_space,
-                self.scaling.normalize_u(head.u),
-                self.scaling.normalize_y(head.y),
-                np.diff(head.t),
-                self.integrator,
-            )
-        return self._encode(record, needed)
-
-    def _given_state(self, x0: ArrayLike) -> np.ndarray:
-        state = np.asarray(x0, float)
-        if state.shape != (self.state_space.nx,):
-            raise ConfigError(
-                f"`x0` must have one value per state, shape ({self.state_space.nx},); got {state.shape}. "
-                "Take it from a simulation's `x`."
-            )
-        return state
-
-    def _encode(self, record: Record, n_past: int) -> tuple[int, np.ndarray]:
-        _check_long_enough(record, n_past + 1)
-        if abs(record.ts - self.ts) <= UNIFORM_TOLERANCE * self.ts:
-            start, u, y = n_past, record.u[:n_past], record.y[:n_past]
-        else:  # another clock: the encoder sees the past at the sampling time that it was trained with
-            start, u, y = _resampled_past(record, self.ts, n_past, self.integrator.hold)
-        past_u, past_y = self.scaling.normalize_u(u), self.scaling.normalize_y(y)
-        if np.isnan(past_y).any():
-            raise DataError(
-                f"record {record.name!r} must have its first {n_past} outputs measured, for the initial state; "
-                "some are NaN. Cut the record so that it starts with measured ones, or give `x0`."
-            )
-        state = free_run.encode(self.state_space, jnp.asarray(past_u), jnp.asarray(past_y))
-        return start, np.asarray(state, float)
-
-    def _skipped(self, start: int, x0: ArrayLike | None) -> int:
-        if x0 is None and isinstance(self.state_space.initial, FreeState):
-            return free_run.initial_samples(self.config)
-        return start
 
 
 def load_model(path: str | os.PathLike[str]) -> Model:
@@ -277,7 +253,7 @@ def load_model(path: str | os.PathLike[str]) -> Model:
         return Model(
             state_space=fill_arrays(skeleton, arrays),
             scaling=Scaling(**{name: arrays[f"scaling.{name}"] for name in SCALING_FIELDS}),
-            integrator=FixedStep(config.stepper, config.substeps, config.hold),
+            integrator=make_integrator(config, content["ts"]),
             ts=content["ts"],
             config=config,
             input_names=tuple(content["input_names"]),
@@ -285,11 +261,45 @@ def load_model(path: str | os.PathLike[str]) -> Model:
             input_units=tuple(content["input_units"]),
             output_units=tuple(content["output_units"]),
             provenance=content["provenance"],
+            past_span=tuple(span) if (span := content.get("past_span")) else None,
         )
     except (KeyError, TypeError, ConfigError) as error:
         raise StorageError(
             f"model file {path} must describe a tausid model; it does not ({error}). Make it anew."
         ) from None
+
+
+# An interval up to this many times the median one is integrated as one.
+WHOLE_STEP = 1.5
+
+
+def make_integrator(config: Config, ts: float) -> FixedStep:
+    """How a model is integrated: with enough substeps that none of a median step is longer than `max_dt`.
+
+    Args:
+        config: stepper, substeps, hold and `max_dt`.
+        ts: the median step in seconds.
+
+    Returns:
+        The integrator.
+    """
+    least = 1 if config.max_dt is None else int(np.ceil(ts / config.max_dt - UNIFORM_TOLERANCE))
+    return FixedStep(config.stepper, max(config.substeps, least), config.hold)
+
+
+def longest_step(config: Config, ts: float) -> float:
+    """The longest step that is integrated as one, in the substeps of `make_integrator`; longer ones are split.
+
+    Args:
+        config: substeps and `max_dt`.
+        ts: the median step in seconds.
+
+    Returns:
+        Seconds.
+    """
+    if config.max_dt is None:
+        return WHOLE_STEP * ts
+    return config.max_dt * make_integrator(config, ts).substeps
 
 
 SCALING_FIELDS = ("u_mean", "u_std", "y_mean", "y_std")
@@ -342,12 +352,34 @@ def _scaling_arrays(scaling: Scaling) -> dict[str, np.ndarray]:
     return {f"scaling.{name}": getattr(scaling, name) for name in SCALING_FIELDS}
 
 
-def _check_long_enough(record: Record, needed: int) -> None:
-    if len(record) < needed:
-        raise DataError(
-            f"record {record.name!r} must have at least {needed} samples for the initial state; got {len(record)}. "
-            "Give a longer record, or `x0`."
-        )
+@dataclass(frozen=True, eq=False)
+class _Points:
+    """Where a simulation goes through: `t` with inputs `u`, and of them `picked`, which are `t_out[first:]`."""
+
+    t: np.ndarray
+    u: np.ndarray
+    t_out: np.ndarray
+    first: int
+    picked: np.ndarray
+    tolerance: float
+
+    @classmethod
+    def own(cls, record: Record, start: int) -> _Points:
+        """The record's own samples from the first simulated one on."""
+        count = len(record) - start
+        tolerance = UNIFORM_TOLERANCE * float(np.min(np.diff(record.t)))
+        return cls(record.t[start:], record.u[start:], record.t, start, np.arange(count), tolerance)
+
+    @classmethod
+    def other(cls, record: Record, start: int, dt: float, hold: str | tuple[str, ...] | None) -> _Points:
+        """A grid of its own, and the record's samples, so that no integration step crosses a sample of the input."""
+        t_out = _grid(record.t, start, dt)
+        # Times closer than this are one time: a small share of the shortest step of both grids.
+        tolerance = UNIFORM_TOLERANCE * min(np.min(np.diff(record.t)), np.min(np.diff(t_out), initial=np.inf))
+        first = int(np.sum(t_out < record.t[start] - tolerance))
+        t = _merge(record.t[start:], t_out[first:], tolerance)
+        u = inputs_at(record, t, hold_slopes(hold, record.nu), tolerance)
+        return cls(t, u, t_out, first, np.searchsorted(t, t_out[first:] - tolerance), tolerance)
 
 
 def _grid(t: np.ndarray, start: int, dt: float) -> np.ndarray:
@@ -362,37 +394,6 @@ def _merge(t_record: np.ndarray, t_out: np.ndarray, tolerance: float) -> np.ndar
     """Both grids as one, so that no integration step crosses a sample of the input."""
     both = np.union1d(t_record, t_out)
     return both[np.diff(both, prepend=-np.inf) > tolerance]
-
-
-def _inputs_at(record: Record, t: np.ndarray, hold: str | tuple[str, ...] | None, tolerance: float) -> np.ndarray:
-    """The record's inputs at other times: the sample before (zero-order), or between the neighbours (first-order)."""
-    slopes = hold_slopes(hold, record.nu)
-    before = np.searchsorted(record.t, t + tolerance, side="right") - 1
-    columns = [
-        np.interp(t, record.t, record.u[:, i]) if slope == HOLDS["first"] else record.u[before, i]
-        for i, slope in enumerate(slopes)
-    ]
-    return np.stack(columns, axis=1) if columns else np.zeros((len(t), 0))
-
-
-def _resampled_past(
-    record: Record, ts: float, n_past: int, hold: str | tuple[str, ...] | None
-) -> tuple[int, np.ndarray, np.ndarray]:
-    long_enough = record.t - record.t[0] >= n_past * ts * (1 - UNIFORM_TOLERANCE)
-    if not long_enough.any():
-        raise DataError(
-            f"record {record.name!r} must last at least {n_past} steps of the training data's {ts:g} s, for the "
-            f"initial state; it lasts {record.t[-1] - record.t[0]:g} s. Give a longer record, or `x0`."
-        )
-    start = int(np.argmax(long_enough))
-    times = np.maximum(record.t[start] - ts * np.arange(n_past, 0, -1), record.t[0])
-    y = np.stack([_interpolate_measured(times, record.t, channel) for channel in record.y.T], axis=1)
-    return start, _inputs_at(record, times, hold, UNIFORM_TOLERANCE * float(np.min(np.diff(record.t)))), y
-
-
-def _interpolate_measured(times: np.ndarray, t: np.ndarray, channel: np.ndarray) -> np.ndarray:
-    measured = ~np.isnan(channel)
-    return np.interp(times, t[measured], channel[measured])
 
 
 def _pad(values: np.ndarray, missing: int) -> np.ndarray:

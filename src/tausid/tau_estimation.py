@@ -9,16 +9,20 @@ import numpy as np
 from jaxtyping import Float
 from scipy.linalg import expm
 
+from tausid.clocks import has_one_clock, median_step, on_one_clock
 from tausid.errors import ConfigError, unknown_name
 from tausid.linear import LinearModel, estimate_bla
 from tausid.linear._convert import state_offset
 from tausid.records import Record, Records, as_records
+from tausid.scaling import Scaling
 
 LINEAR_METHODS = ("bla", "spectrum")
 # The spread of an estimate is taken over this many stretches of the records.
 STRETCHES = 4
 # A stretch whose states' derivatives have less than this share of the largest variance is at rest.
 AT_REST = 1e-9
+# Samples of each record, the first ones, that a linear approximation looks at: more would not move its tau.
+LINEAR_SAMPLES = 200_000
 
 
 @dataclass(frozen=True)
@@ -77,8 +81,11 @@ def estimate_linear_tau(
     are z-scored, so the states are deviations from the records' mean anyway. The integral is exact for the
     hold and not a sum over samples: what happens between samples counts.
 
+    Records with jitter, gaps or several rates are resampled onto their median step first. Records without an input
+    have no linear approximation: tau then comes from the outputs themselves.
+
     Args:
-        records: one record or several; uniformly sampled, one sampling time.
+        records: one record or several.
         method: `bla`: the states along the simulation of the records; `spectrum`: the states that the inputs
             would cause if each record repeated for ever, from U and G(j omega) over the whole spectrum, with
             all images that the hold causes above the Nyquist frequency. The same number on periodic data.
@@ -103,6 +110,10 @@ def estimate_linear_tau(
     if method not in LINEAR_METHODS:
         raise ConfigError(unknown_name("method", method, LINEAR_METHODS))
     several = as_records(records)
+    if several[0].nu == 0:
+        return _of_outputs(several)
+    resampled = not has_one_clock(several)
+    several = linear_records(several, hold=hold)
     model = estimate_bla(several, nx=nx, hold=hold)
     tau, per_state = tau_of_model(model, several, method=method, x0=model.x0)
     return TauEstimate(
@@ -110,9 +121,60 @@ def estimate_linear_tau(
         tau_per_state=per_state,
         ts=model.ts,
         method=method,
-        description=_describe(model, method),
+        description=_describe(model, method)
+        + resampled * f"; records resampled onto their median step, {model.ts:g} s",
         spread=_spread(model, several),
         bla=model,
+    )
+
+
+def linear_records(records: Sequence[Record], *, hold: str) -> tuple[Record, ...]:
+    """What of the records a linear approximation is made from: one clock, and not more samples than it needs.
+
+    Args:
+        records: the records.
+        hold: `zero` or `first`.
+
+    Returns:
+        The same records where they have one clock and at most 200 000 samples each.
+
+    Raises:
+        DataError: a record is shorter than two steps of the clock.
+    """
+    shorter = [r if len(r) <= LINEAR_SAMPLES else r.part(0, LINEAR_SAMPLES, name=r.name) for r in records]
+    return on_one_clock(shorter, hold=hold)
+
+
+def tau_of_outputs(records: Sequence[Record]) -> float:
+    """`sqrt(var(y) / var(dy/dt))` of the outputs, z-scored: tau of a system without an input.
+
+    White noise adds the same to the mean squared difference over one step, D1, and over two, D2; so the mean square
+    of the derivative is `(D2 - D1) / (3 ts^2)`, or `D1 / ts^2` where that is not positive.
+
+    Args:
+        records: the records.
+
+    Returns:
+        Seconds.
+    """
+    several = linear_records(records, hold="zero")
+    scaling = Scaling.from_records(several)
+    signals = [scaling.normalize_y(record.y) for record in several]
+    one, two = (np.nanmean(np.concatenate([(y[k:] - y[:-k]) ** 2 for y in signals])) for k in (1, 2))
+    per_step = (two - one) / 3.0 if two > one else one
+    return float(several[0].ts / np.sqrt(per_step))
+
+
+def _of_outputs(records: Sequence[Record]) -> TauEstimate:
+    tau = tau_of_outputs(records)
+    taus = [tau_of_outputs([record]) for record in records]
+    return TauEstimate(
+        tau=tau,
+        tau_per_state=np.array([tau]),
+        ts=median_step(records),
+        method="outputs",
+        description="sqrt(var(y) / var(dy/dt)) of the outputs, as there is no input; spread: over the records",
+        spread=(min(taus), max(taus)),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tausid.clocks import median_step
 from tausid.errors import ConfigError, DivergenceError, MissingExtraError, unknown_name
 from tausid.processes import usable_cores, use_one_thread
 from tausid.progress import ProgressUpdate
@@ -162,7 +163,7 @@ def search_tau(
     with ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=use_one_thread) as pool:
         start = partial(_try_tau, journal, search, records=several, settings={**settings, "seed": seed})
         _run_trials(study, partial(pool.submit, start), count, trials, bounds, report or _print_trial)
-    return _conclude(_finished_trials(study), several[0].ts, search)
+    return _conclude(_finished_trials(study), median_step(several), search)
 
 
 def _run_trials(
@@ -212,7 +213,7 @@ def _try_tau(
                 raise optuna.TrialPruned
 
     try:
-        result = fit(records, **{"tau": records[0].ts / ts_over_tau, **settings, "progress": watch})
+        result = fit(records, **{"tau": median_step(records) / ts_over_tau, **settings, "progress": watch})
     except optuna.TrialPruned:
         return TauTrial(ts_over_tau, scores[-1], "stopped early")
     best = min((row.validation for row in result.history if row.validation == row.validation), default=math.inf)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from tausid.cli.options import (
+    X0,
     Columns,
     Data,
     Inputs,
@@ -29,11 +29,6 @@ from tausid.cli.options import (
 )
 from tausid.cli.plot import plot_app
 from tausid.cli.study import app as study_app
-
-if TYPE_CHECKING:
-    from tausid.evaluation import Score
-    from tausid.records import Record
-    from tausid.simulation import Model
 
 app = typer.Typer(
     name="tausid",
@@ -82,7 +77,12 @@ def fit(
     max_steps: Annotated[int | None, typer.Option(help="Most optimiser steps; by default the recipe's.")] = None,
     recipe: Annotated[str, typer.Option(help="default or paper.")] = "default",
     protocol: Annotated[str, typer.Option(help="clean, or paper, which validates on test data.")] = "clean",
-    test: Annotated[str | None, typer.Option(help="CSV file to score at the end.")] = None,
+    validation: Annotated[
+        list[str] | None, typer.Option(help="File or folder to choose the best model with; repeat for several.")
+    ] = None,
+    test: Annotated[
+        list[str] | None, typer.Option(help="File or folder to score at the end; repeat for several.")
+    ] = None,
     test_input: Annotated[list[str] | None, typer.Option(help="Input column of the test record.")] = None,
     test_output: Annotated[list[str] | None, typer.Option(help="Output column of the test record.")] = None,
     skip: Skip = None,
@@ -100,12 +100,14 @@ def fit(
     from tausid.run_folder import write_run
 
     columns = Columns(input, output, ts, time, unit)
-    records = read_fit_data(data, columns, test=test, test_inputs=test_input, test_outputs=test_output)
+    records = read_fit_data(
+        data, columns, validation=validation, test=test, test_inputs=test_input, test_outputs=test_output
+    )
     folder = prepare_run(out, records.name, seed, resume=resume, overwrite=overwrite)
     settings = parse_settings(set)
     if max_steps is not None:
         settings["max_steps"] = max_steps
-    for record in (records.train, *records.tests):
+    for record in (*records.train, *records.tests):
         check_skip(record, skip or 0)
     result = tausid.fit(
         records.train,
@@ -114,6 +116,7 @@ def fit(
         nx=nx,
         recipe=recipe,
         protocol=protocol,
+        validation=records.validation or None,
         test=records.tests or None,
         out=folder,
         resume=resume,
@@ -123,14 +126,14 @@ def fit(
     if result.status == "interrupted":
         print(f"{result.message}\nresume with: {_resume_command(folder)}", file=sys.stderr)
         raise typer.Exit(130)
-    train = _scores(result.model, (records.train,), skip)
-    tests = _scores(result.model, records.tests, skip)
+    train = tausid.evaluate_records(result.model, records.train, skip=skip)
+    tests = tausid.evaluate_records(result.model, records.tests, skip=skip) if records.tests else None
     paths, summary = write_run(folder, result, train, tests)
     if json:
         print_json(summary)
     else:
         print_pairs({"tau": describe_tau(result.model), "status": f"{result.status}: {result.message}"})
-        print_scores([*_labelled("train", train), *_labelled("test", tests)], result.model)
+        print_scores({"train": train, **({} if tests is None else {"test": tests})}, result.model)
         print_pairs(paths)
     if result.status == "diverged":
         print(f"error: {result.message}", file=sys.stderr)
@@ -162,23 +165,23 @@ def tau(
     from tausid.cli.tau import describe_estimate, estimate, estimate_dict
     from tausid.plots import check_picture, plot_tau, save_figure
 
-    record = read_part(data, Columns(input, output, ts, time), "train" if data.startswith("@") else None)[0]
+    records = read_part(data, Columns(input, output, ts, time), "train" if data[0].startswith("@") else None)
     options = {"seed": seed, "trials": trials, "search": search, "out": out}
     if plot is not None:
         check_picture(plot)  # now, and not after a long search
     given = {name: value for name, value in options.items() if value is not None}
-    found = estimate(record, method, nx, hold, given | parse_settings(set))
-    paths = {} if plot is None else {"picture": save_figure(plot_tau(found, record), plot)}
+    found = estimate(records, method, nx, hold, given | parse_settings(set))
+    paths = {} if plot is None else {"picture": save_figure(plot_tau(found, records[0]), plot)}
     if json:
-        print_json({**estimate_dict(found, record), **{name: str(path) for name, path in paths.items()}})
+        print_json({**estimate_dict(found, records[0]), **{name: str(path) for name, path in paths.items()}})
     else:
-        print_pairs({**describe_estimate(found, record), **paths})
+        print_pairs({**describe_estimate(found, records[0]), **paths})
 
 
 @app.command()
 def simulate(
     model: ModelFile,
-    data: Data,
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A CSV file, or @NAME of a known dataset.")],
     out: Annotated[Path, typer.Option(help="CSV file to write.")],
     input: Inputs = None,
     output: Outputs = None,
@@ -186,17 +189,18 @@ def simulate(
     time: Time = None,
     part: Part = None,
     dt: Annotated[float | None, typer.Option(help="Seconds between simulated samples.")] = None,
+    x0: X0 = None,
 ) -> None:
     """Simulate a model over the inputs of a record and write the outputs to a CSV file."""
     import tausid
     from tausid.cli.runs import write_simulation
 
     loaded = tausid.load_model(model)
-    record = read_part(data, Columns(input, output, ts, time), part)[0]
-    simulation = loaded.simulate(record, dt=dt)
+    record = read_part([data], Columns(input, output, ts, time), part)[0]
+    simulation = loaded.simulate(record, dt=dt, x0=x0)
     path = write_simulation(out, record, simulation)
     print(f"simulated {len(simulation.t)} samples of {record.name}, the first {simulation.n_skipped} for the "
-          f"initial state: {path}")  # fmt: skip
+          f"initial state ({simulation.initial_state}): {path}")  # fmt: skip
 
 
 @app.command()
@@ -209,19 +213,21 @@ def evaluate(
     time: Time = None,
     part: Part = None,
     skip: Skip = None,
+    x0: X0 = None,
     json: Json = False,
 ) -> None:
-    """Score a model on a record by free-run simulation, in physical units."""
+    """Score a model on records by free-run simulation, in physical units."""
     import tausid
     from tausid.cli.printing import print_json, print_scores
     from tausid.run_folder import describe_model, score_dict
 
     loaded = tausid.load_model(model)
-    scores = _scores(loaded, read_part(data, Columns(input, output, ts, time), part), skip)
+    records = read_part(data, Columns(input, output, ts, time), part)
+    scores = tausid.evaluate_records(loaded, records, skip=skip, x0=x0)
     if json:
         print_json({**score_dict(scores), **describe_model(loaded, model)})
     else:
-        print_scores(list(scores.items()), loaded)
+        print_scores({"": scores}, loaded)
 
 
 @app.command()
@@ -285,16 +291,6 @@ def get_dataset(name: Annotated[str, typer.Argument(help="Name of the dataset.")
 
     for path in datasets.fetch(name.removeprefix("@")):
         print(path)
-
-
-def _scores(model: Model, records: Sequence[Record], skip: int | None) -> dict[str, Score]:
-    from tausid.evaluation import evaluate as evaluate_record
-
-    return {record.name: evaluate_record(model, record, skip=skip) for record in records}
-
-
-def _labelled(role: str, scores: dict[str, Score]) -> list[tuple[str, Score]]:
-    return [(role if name == role else f"{role}: {name}", score) for name, score in scores.items()]
 
 
 def _resume_command(folder: Path) -> str:

@@ -30,7 +30,7 @@ def run_demo(out: Path, max_steps: int) -> None:
     model = result.model
     simulation = model.simulate(data.test)
     print_pairs({"tau": describe_tau(model), "status": f"{result.status}: {result.message}"})
-    scores = [(role, tausid.evaluate(model, getattr(data, role))) for role in ("train", "test")]
+    scores = {role: tausid.evaluate_records(model, getattr(data, role)) for role in ("train", "test")}
     print_scores(scores, model)
     figure = tausid.plots.plot_simulation(data.test, simulation)
     print_pairs(

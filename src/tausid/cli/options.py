@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from tausid.records import Dataset, Record
     from tausid.tau import Tau
 
-Data = Annotated[str, typer.Argument(metavar="DATA", help="A CSV file, or @NAME of a known dataset.")]
+Data = Annotated[
+    list[str], typer.Argument(metavar="DATA...", help="CSV files, folders of them, or @NAME of a known dataset.")
+]
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file that `tausid fit` wrote.")]
 Inputs = Annotated[list[str] | None, typer.Option("--input", help="Input column; repeat for several.")]
 Outputs = Annotated[list[str] | None, typer.Option("--output", help="Output column; repeat for several.")]
@@ -27,12 +29,18 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on sta
 Skip = Annotated[
     int | None, typer.Option("--skip", min=0, help="Leading samples not to score; max(na, nb) by default.")
 ]
+X0 = Annotated[
+    str | None,
+    typer.Option("--x0", help="Initial state: encoder, or refine (least squares over the next samples)."),
+]
 Part = Annotated[
     str | None, typer.Option("--part", help="Which part of a known dataset: train or test; test by default.")
 ]
 
 
-HAVE_OPTIONS = ("nx", "seed", "recipe", "protocol", "tau", "out", "resume", "overwrite", "test")
+HAVE_OPTIONS = ("nx", "seed", "recipe", "protocol", "tau", "out", "resume", "overwrite", "test", "validation")
+# What a folder is searched for.
+ENDINGS = (".csv", ".txt", ".tsv")
 
 
 @dataclass(frozen=True)
@@ -59,12 +67,14 @@ class FitData:
     """What a fit is given.
 
     Args:
-        train: the training record.
+        train: the training records.
+        validation: records to choose the best model with; may be empty.
         tests: records to score at the end; may be empty.
         name: what to call the data.
     """
 
-    train: Record
+    train: tuple[Record, ...]
+    validation: tuple[Record, ...]
     tests: tuple[Record, ...]
     name: str
 
@@ -94,12 +104,46 @@ def read_record(data: str, columns: Columns) -> Record:
     return read_csv(data, inputs=inputs, outputs=outputs, ts=columns.ts, time=columns.time, units=units)
 
 
-def read_part(data: str, columns: Columns, part: str | None) -> tuple[Record, ...]:
-    """The records to simulate: those of a file, or one part of a known dataset.
+def read_records(data: Sequence[str], columns: Columns) -> tuple[Record, ...]:
+    """Records from files, and from all files of folders; each has a name of its own.
 
     Args:
-        data: path of a file, or `@NAME`.
-        columns: how to read a file.
+        data: paths of files and folders.
+        columns: how to read them.
+
+    Returns:
+        The records, those of a folder in the order of their names.
+
+    Raises:
+        DataError: a folder without files, or a file breaks a rule.
+    """
+    paths = [path for item in data for path in _files(item)]
+    records = [read_record(path, columns) for path in paths]
+    names = [record.name for record in records]
+    return tuple(
+        record if names.count(record.name) == 1 else replace(record, name=path)
+        for record, path in zip(records, paths, strict=True)
+    )
+
+
+def _files(item: str) -> list[str]:
+    if not Path(item).is_dir():
+        return [item]
+    found = sorted(str(path) for path in Path(item).iterdir() if path.suffix.lower() in ENDINGS)
+    if not found:
+        raise DataError(
+            f"folder {item!r} must hold data files ({', '.join(ENDINGS)}); it has none. Check the path, or name the "
+            "files."
+        )
+    return found
+
+
+def read_part(data: Sequence[str], columns: Columns, part: str | None) -> tuple[Record, ...]:
+    """The records to simulate: those of files, or one part of a known dataset.
+
+    Args:
+        data: paths of files and folders, or `@NAME`.
+        columns: how to read files.
         part: `train` or `test`, for a known dataset; None is `test`.
 
     Returns:
@@ -109,32 +153,35 @@ def read_part(data: str, columns: Columns, part: str | None) -> tuple[Record, ..
         ConfigError: an unknown part, or options that do not go with the data.
         DataError: the data cannot be had, or break a rule.
     """
-    if not data.startswith("@"):
+    known = _known_dataset(data)
+    if known is None:
         if part is not None:
-            raise ConfigError(f"`--part` is for known datasets, @NAME; {data} is a file. Leave it out.")
-        return (read_record(data, columns),)
+            raise ConfigError(f"`--part` is for known datasets, @NAME; {data[0]} is a file. Leave it out.")
+        return read_records(data, columns)
     if part not in (None, "train", "test"):
         raise ConfigError(f"`--part` must be train or test; got {part!r}. Choose one of these.")
-    dataset = _load(data, columns)
+    dataset = _load(known, columns)
     return (dataset.train,) if part == "train" else dataset.tests
 
 
 def read_fit_data(
-    data: str,
+    data: Sequence[str],
     columns: Columns,
     *,
-    test: str | None,
+    validation: Sequence[str] | None,
+    test: Sequence[str] | None,
     test_inputs: Sequence[str] | None,
     test_outputs: Sequence[str] | None,
 ) -> FitData:
-    """Training data and, where there is any, test data.
+    """Training data and, where there are any, validation and test data.
 
     Args:
-        data: path of a file, or `@NAME`.
-        columns: how to read a file.
-        test: path of the test file; the training file where only test columns are given.
-        test_inputs: input columns of the test record; by default the training record's.
-        test_outputs: output columns of the test record; by default the training record's.
+        data: paths of files and folders, or `@NAME`.
+        columns: how to read files.
+        validation: paths of the validation files.
+        test: paths of the test files; the training file where only test columns are given.
+        test_inputs: input columns of the test records; by default the training records'.
+        test_outputs: output columns of the test records; by default the training records'.
 
     Returns:
         The records.
@@ -143,20 +190,31 @@ def read_fit_data(
         ConfigError: options that do not go with the data.
         DataError: the data cannot be had, or break a rule.
     """
-    if data.startswith("@"):
-        tests = {"--test": test, "--test-input": test_inputs, "--test-output": test_outputs}
-        dataset = _load(data, columns, **tests)
-        return FitData(dataset.train, dataset.tests, dataset.name)
-    train = read_record(data, columns)
-    name = Path(data).stem
-    if test is None and not test_inputs and not test_outputs:
-        return FitData(train, (), name)
-    if test is None and not test_outputs:
+    known = _known_dataset(data)
+    if known is not None:
+        others = {"--test": test, "--test-input": test_inputs, "--test-output": test_outputs}
+        dataset = _load(known, columns, **others, **{"--validation": validation})
+        return FitData((dataset.train,), (), dataset.tests, dataset.name)
+    train = read_records(data, columns)
+    held_out = read_records(validation, columns) if validation else ()
+    name = Path(data[0]).resolve().stem
+    if not test and not test_inputs and not test_outputs:
+        return FitData(train, held_out, (), name)
+    if not test and not test_outputs:
         raise DataError(
             "test columns of the same file must include an output; got only --test-input. Add --test-output."
         )
-    others = replace(columns, inputs=test_inputs or columns.inputs, outputs=test_outputs or columns.outputs, units=None)
-    return FitData(train, (read_record(test or data, others),), name)
+    also = replace(columns, inputs=test_inputs or columns.inputs, outputs=test_outputs or columns.outputs, units=None)
+    return FitData(train, held_out, read_records(test or data, also), name)
+
+
+def _known_dataset(data: Sequence[str]) -> str | None:
+    named = [item for item in data if item.startswith("@")]
+    if named and len(data) > 1:
+        raise ConfigError(
+            f"a known dataset must come alone; got {' '.join(data)}. Give {named[0]}, or files and folders."
+        )
+    return named[0] if named else None
 
 
 def parse_tau(text: str, *, trainable: bool) -> float | list[float] | str | Tau:

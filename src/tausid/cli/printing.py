@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from tausid.evaluation import Score
+    from tausid.evaluation import Score, Scores
     from tausid.simulation import Model
 
 
@@ -23,17 +23,17 @@ def print_json(content: Mapping[str, Any]) -> None:
     print(json.dumps(content, indent=2, allow_nan=False))
 
 
-def print_scores(rows: Sequence[tuple[str, Score]], model: Model) -> None:
-    """Print a table of free-run scores, one row per record and output.
+def print_scores(scores: Mapping[str, Scores], model: Model) -> None:
+    """Print a table of free-run scores, one row per record and output, and one for all records of a role.
 
     Args:
-        rows: what each record is, and its score.
+        scores: scores by the role of their records, such as `train`; an empty role is not shown.
         model: the model, for the outputs' units.
     """
     table = Table(title="free-run simulation")
     for name in ("record", "output", "RMSE", "NRMSE", "fit %", "scored", "skipped"):
         table.add_column(name, justify="left" if name in ("record", "output") else "right")
-    for label, score in rows:
+    for label, score in _labelled(scores):
         for output, unit in zip(score.rmse, model.output_units, strict=True):
             table.add_row(
                 label,
@@ -45,6 +45,14 @@ def print_scores(rows: Sequence[tuple[str, Score]], model: Model) -> None:
                 str(score.n_skipped),
             )
     Console().print(table)
+
+
+def _labelled(scores: Mapping[str, Scores]) -> Iterator[tuple[str, Score]]:
+    for role, several in scores.items():
+        for score in several.records:
+            yield score.record if role in ("", score.record) else f"{role}: {score.record}", score
+        if len(several.records) > 1:
+            yield f"{role}: all".removeprefix(": "), several.pooled
 
 
 def print_pairs(pairs: Mapping[str, object]) -> None:

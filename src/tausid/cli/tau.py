@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,11 @@ from tausid.records import Record
 from tausid.tau_estimation import LINEAR_METHODS, TauEstimate, estimate_linear_tau
 
 
-def estimate(record: Record, method: str, nx: str, hold: str, options: dict[str, Any]) -> TauEstimate:
+def estimate(records: Sequence[Record], method: str, nx: str, hold: str, options: dict[str, Any]) -> TauEstimate:
     """Estimate tau; what needs no training does not import what trains.
 
     Args:
-        record: the training record.
+        records: the training records.
         method: `bla`, `spectrum`, `trained` or `cv`.
         nx: order of the linear approximation or number of states, or `auto`.
         hold: `zero` or `first`.
@@ -32,14 +33,14 @@ def estimate(record: Record, method: str, nx: str, hold: str, options: dict[str,
         raise ConfigError(f"`--nx` must be a positive whole number or auto; got {nx!r}. Give the number of states.")
     order = nx if nx == "auto" else int(nx)
     if method in LINEAR_METHODS and not options:
-        return estimate_linear_tau(record, method=method, nx=order, hold=hold)
+        return estimate_linear_tau(records, method=method, nx=order, hold=hold)
     from tausid.tau_search import estimate_tau
 
     if method == "cv":
-        options = {"out": Path("runs") / f"tau-{record.name}", **options}
+        options = {"out": Path("runs") / f"tau-{Path(records[0].name).stem}", **options}
     if method == "trained" and "out" in options:
         options = {"resume": True, **options}
-    return estimate_tau(record, method=method, nx=order, hold=hold, **options)
+    return estimate_tau(records, method=method, nx=order, hold=hold, **options)
 
 
 def estimate_dict(found: TauEstimate, record: Record) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tausid.clocks import on_one_clock
 from tausid.plots._linear import draw_poles
 from tausid.plots._style import MEASURED, RESIDUAL, SIMULATED, legend_above, new_figure, output_labels, styled
 from tausid.records import Record
@@ -46,9 +47,10 @@ def plot_tau(estimate: TauEstimate, record: Record) -> Figure:
 def _draw_linear_simulation(panel: Axes, estimate: TauEstimate, record: Record) -> None:
     panel.plot(record.t, record.y[:, 0], color=MEASURED, linewidth=1.4, label="measured")
     if estimate.bla is not None:
-        simulated = estimate.bla.simulate(record, estimate.bla.x0[0])[:, 0]
+        on_clock = on_one_clock([record], hold=estimate.bla.hold, ts=estimate.bla.ts)[0]
+        simulated = estimate.bla.simulate(on_clock, estimate.bla.x0[0])[:, 0]
         label = f"linear, order {estimate.bla.order}"
-        panel.plot(record.t, simulated, color=SIMULATED, linewidth=1.1, linestyle="--", label=label)
+        panel.plot(on_clock.t, simulated, color=SIMULATED, linewidth=1.1, linestyle="--", label=label)
     panel.set_title(f"tau = {estimate.tau:.4g} s, Ts/tau = {estimate.ts_over_tau:.3g} ({estimate.method})")
     legend_above(panel)
     panel.set_xlabel("time (s)")

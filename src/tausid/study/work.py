@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tausid.config import recipe_config
-from tausid.evaluation import Score, evaluate
+from tausid.evaluation import Scores, evaluate_records
 from tausid.records import Record
 from tausid.run_folder import write_run
 from tausid.study.source import DataSource, load_source
@@ -58,12 +58,9 @@ def execute(job: Job) -> dict[str, Any]:
     if result.status == "interrupted":
         return {"status": "interrupted"}
     split = split_records(train, result.config, validation=None, test=tests or None)
-    scores = {
-        "train": {train.name: evaluate(result.model, train)},
-        "validation": {f"{i}": evaluate(result.model, record) for i, record in enumerate(split.validation)},
-        "test": {record.name: evaluate(result.model, record) for record in tests},
-    }
-    write_run(job.folder, result, scores["train"], scores["test"])
+    records = {"train": (train,), "validation": split.validation, "test": tests}
+    scores = {role: evaluate_records(result.model, several) for role, several in records.items() if several}
+    write_run(job.folder, result, scores["train"], scores.get("test"))
     return {**describe_result(result), **rmse_columns(scores), "model": f"{job.folder.name}/model.safetensors"}
 
 
@@ -97,34 +94,23 @@ def describe_result(result: FitResult) -> dict[str, Any]:
     }
 
 
-def rmse_columns(scores: Mapping[str, Mapping[str, Score]]) -> dict[str, float | None]:
+def rmse_columns(scores: Mapping[str, Scores]) -> dict[str, float | None]:
     """RMSE by role: `test_rmse`, and where there are several outputs or test records one column for each.
 
     Args:
-        scores: scores by role and record.
+        scores: scores by role: `train`, `validation`, `test`.
 
     Returns:
-        Root mean squared errors in the outputs' units; None where a simulation diverged or there was nothing to score.
+        Root mean squared errors in the outputs' units, of validation records pooled; None where a simulation diverged
+        or there was nothing to score.
     """
-    columns: dict[str, float | None] = {}
-    for role in ("train", "validation", "test"):
-        several = scores[role]
-        if role == "test":
-            for record, score in list(several.items())[1:]:
-                columns |= _named(f"test_rmse:{record}", score.rmse)
-            several = dict(list(several.items())[:1])
-        columns |= _named(f"{role}_rmse", _pooled(several.values())) if several else {f"{role}_rmse": None}
+    columns: dict[str, float | None] = dict.fromkeys(("train_rmse", "validation_rmse", "test_rmse"))
+    for role, several in scores.items():
+        first, *others = (several.pooled,) if role == "validation" else several.records
+        columns |= _named(f"{role}_rmse", first.rmse)
+        for score in others:
+            columns |= _named(f"{role}_rmse:{score.record}", score.rmse)
     return columns
-
-
-def _pooled(scores: Any) -> dict[str, float]:
-    """One RMSE per output over all samples of several records."""
-    several = list(scores)
-    weights = [score.n_scored for score in several]
-    return {
-        output: math.sqrt(np.average([score.rmse[output] ** 2 for score in several], weights=weights))
-        for output in several[0].rmse
-    }
 
 
 def _named(column: str, rmse: Mapping[str, float]) -> dict[str, float | None]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tausid.config import Config
 from tausid.errors import ConfigError
 from tausid.records import Record
 from tausid.rollout import Engine, engine_taken
@@ -60,7 +61,8 @@ def load_checkpoint(folder: Path, problem: Problem, fresh: RunState) -> RunState
     if not path.exists():
         return None
     arrays, content = read_arrays(path, kind="checkpoint")
-    _check_identity(path, content["identity"], identity(problem))
+    # A run of an older version lacks settings that came later; it was as their defaults are.
+    _check_identity(path, {**Config().as_dict(), **content["identity"]}, identity(problem))
     tree = fill_arrays(_arrays(fresh), arrays)
     return dataclasses.replace(
         fresh,
@@ -107,7 +109,7 @@ def fingerprint(records: Iterable[Record]) -> str:
     digest = hashlib.sha256()
     for record in records:
         for array in (record.t, record.u, record.y):
-            digest.update(np.ascontiguousarray(array).tobytes())
+            digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()[:16]
 
 

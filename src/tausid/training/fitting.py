@@ -18,14 +18,15 @@ from typing import Any
 
 import numpy as np
 
+from tausid.clocks import has_one_clock, median_step, spans
 from tausid.config import Config, recipe_config
 from tausid.errors import ConfigError
 from tausid.models import build_state_space
 from tausid.progress import ProgressUpdate, make_reporter
-from tausid.records import Records, as_records
-from tausid.rollout import FixedStep, fused_missing
+from tausid.records import Record, Records, as_records
+from tausid.rollout import fused_missing
 from tausid.scaling import Scaling
-from tausid.simulation import Model
+from tausid.simulation import Model, longest_step, make_integrator
 from tausid.storage import check_writable
 from tausid.tau import Tau
 from tausid.tau_estimation import TauEstimate
@@ -96,6 +97,7 @@ def fit(
     sizes = {} if nx is None else {"nx": nx}
     config = recipe_config(recipe, **{"protocol": protocol, "seed": seed, **sizes, **settings})
     split = split_records(records, config, validation=validation, test=test)
+    config = settle(config, split.train)
     problem = make_problem(config, find_start(tau, split.train, config), split)
     for record in (*split.validation, *(() if test is None else as_records(test))):
         problem.initial_model.check(record)  # now, and not after an hour of training
@@ -107,6 +109,30 @@ def fit(
     with reporter as report, _interruptible() as interrupted:
         run = _train(problem, run, folder, report, interrupted)
     return make_result(problem, run)
+
+
+def settle(config: Config, records: Sequence[Record]) -> Config:
+    """The settings with what depends on the records: whether the encoder sees time stamps.
+
+    Args:
+        config: the settings.
+        records: training records.
+
+    Returns:
+        The settings; the same where the records have one clock.
+
+    Raises:
+        ConfigError: not one weight per output.
+    """
+    weights = config.output_weights
+    if weights is not None and len(weights) != records[0].ny:
+        raise ConfigError(
+            f"`output_weights` must have one number per output; got {len(weights)} for {records[0].ny} outputs. "
+            f"Give {records[0].ny}."
+        )
+    if config.clock != "auto" or has_one_clock(records):
+        return config
+    return dataclasses.replace(config, clock="irregular")
 
 
 def make_problem(config: Config, start: Start, split: Split) -> Problem:
@@ -125,23 +151,35 @@ def make_problem(config: Config, start: Start, split: Split) -> Problem:
         DataError: a channel is constant.
     """
     first = split.train[0]
+    ts = median_step(split.train)
     scaling = Scaling.from_records(split.train)
     state_space = build_state_space(
         config, start.tau, nu=first.nu, ny=first.ny, n_records=len(split.train), rng=np.random.default_rng(config.seed)
     )
-    source = WindowSource.from_records(split.train, scaling, horizon=config.horizon, n_past=state_space.initial.n_past)
+    n_past = state_space.initial.n_past
+    sees_time = config.clock == "irregular" and n_past > 0
+    source = WindowSource.from_records(
+        split.train,
+        scaling,
+        horizon=config.horizon,
+        n_past=n_past,
+        longest=longest_step(config, ts),
+        hold=config.hold,
+        ts=ts if sees_time else None,
+    )
     if config.init == "bla" and start.bla is not None:
         state_space = start_from_bla(state_space, start.bla, split.train, source)
     model = Model(
         state_space=state_space,
         scaling=scaling,
-        integrator=FixedStep(config.stepper, config.substeps, config.hold),
-        ts=first.ts,
+        integrator=make_integrator(config, ts),
+        ts=ts,
         config=config,
         input_names=first.input_names,
         output_names=first.output_names,
         input_units=first.input_units,
         output_units=first.output_units,
+        past_span=spans(split.train, n_past) if sees_time else None,
     )
     return Problem(config, split, model, source)
 

@@ -18,7 +18,7 @@ from tausid.evaluation import evaluate
 from tausid.records import Record
 from tausid.simulation import Model
 from tausid.training.objective import trainable
-from tausid.training.optimiser import OptimiserState, StepSettings, learning_rate, run_steps
+from tausid.training.optimiser import OptimiserState, StepSettings, learning_rate, mean_one, run_steps
 from tausid.training.protocols import Split
 from tausid.training.result import HistoryRow
 from tausid.windows import WindowSource
@@ -139,7 +139,7 @@ def advance(problem: Problem, run: RunState) -> RunState:
 
 
 def validation_score(model: Model, records: Sequence[Record]) -> float:
-    """Root mean squared free-run error over all validation records and outputs, each output normalized.
+    """Root mean squared free-run error over all validation records and outputs, each output normalized and weighted.
 
     Args:
         model: the model.
@@ -151,7 +151,9 @@ def validation_score(model: Model, records: Sequence[Record]) -> float:
     if not records:
         return float("nan")
     scores = [evaluate(model, record) for record in records]
-    squares = [np.mean((np.array(list(s.rmse.values())) / model.scaling.y_std) ** 2) for s in scores]
+    weights = mean_one(model.config.output_weights)
+    relative = [np.array(list(s.rmse.values())) / model.scaling.y_std for s in scores]
+    squares = [np.mean(r**2 if weights is None else weights * r**2) for r in relative]
     return float(np.sqrt(np.average(squares, weights=[s.n_scored for s in scores])))
 
 

@@ -17,17 +17,19 @@ from tausid.windows import Windows
 
 @dataclass(frozen=True)
 class Penalties:
-    """Weights of the penalties; 0 leaves one out.
+    """Weights of the outputs and of the penalties; 0 leaves one out.
 
     Args:
         weight_decay: lambda_W.
         dae: lambda_D.
         barrier: lambda_N.
+        outputs: weight of each output's squared error, with a mean of one; None is equally.
     """
 
     weight_decay: float = 0.0
     dae: float = 0.0
     barrier: float = 0.0
+    outputs: tuple[float, ...] | None = None
 
 
 def objective(
@@ -45,10 +47,11 @@ def objective(
     Returns:
         The objective, and its first term, the mean squared simulation error.
     """
-    x0 = model.initial(windows.past_u, windows.past_y, windows.record)
+    x0 = model.initial(windows.past_u, windows.past_y, windows.record, windows.lag)
     x = rollout(model.field, x0, windows.u, windows.dt, integrator, engine)
     along = jnp.concatenate([x, windows.u], axis=-1)  # (J, B, nx + nu)
-    error = simulation_error(evaluate(model.g, along, engine), windows.y, windows.measured)
+    y_hat = evaluate(model.g, along if model.feedthrough else x, engine)
+    error = simulation_error(y_hat, windows.y, windows.measured, penalties.outputs)
     total = error + penalties.weight_decay * weight_decay(decayed_weights(model))
     if model.dae is not None:
         total = total + penalties.dae * dae_penalty(model.dae(along))

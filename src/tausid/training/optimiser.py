@@ -53,9 +53,22 @@ class StepSettings:
         Returns:
             The part for the steps.
         """
-        penalties = Penalties(config.weight_decay, config.dae_weight, config.barrier_weight)
+        weights = mean_one(config.output_weights)
+        penalties = Penalties(config.weight_decay, config.dae_weight, config.barrier_weight, weights)
         engine = Engine(config.engine, config.threads)
         return cls(config.batch, penalties, config.learning_rate, config.schedule, config.max_steps, engine)
+
+
+def mean_one(weights: tuple[float, ...] | None) -> tuple[float, ...] | None:
+    """Weights of outputs, scaled to a mean of one, so that they do not change how much penalties count.
+
+    Args:
+        weights: one per output, or None.
+
+    Returns:
+        The scaled weights, or None.
+    """
+    return None if weights is None else tuple(w * len(weights) / sum(weights) for w in weights)
 
 
 class OptimiserState(eqx.Module):
@@ -170,7 +183,7 @@ def draw_windows(source: WindowSource, step: Array, key: PRNGKeyArray, batch: in
     Returns:
         Which windows.
     """
-    count = source.starts.shape[0]
+    count = source.count
     if count <= batch:
         return jnp.arange(count)
     return jax.random.randint(jax.random.fold_in(key, step), (batch,), 0, count)

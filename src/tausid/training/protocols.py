@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tausid.config import Config
+from tausid.clocks import split_at_gaps
+from tausid.config import FULL, Config
 from tausid.errors import ConfigError
 from tausid.free_run import initial_samples
 from tausid.records import Record, Records, as_records, check_same_channels
@@ -57,7 +58,19 @@ def split_records(records: Records, config: Config, *, validation: Records | Non
     else:
         split = Split(train, ())
     check_same_channels((*split.train, *split.validation))
-    return split
+    return _without_gaps(split, config)
+
+
+def _without_gaps(split: Split, config: Config) -> Split:
+    """The same records, cut where their clock has a gap: no window and no free run goes through one."""
+    n_initial = initial_samples(config)
+    horizon = 2 if config.horizon == FULL else int(config.horizon)
+    least = (2 if config.initial_state == "free" else n_initial) + horizon
+    train = [part for r in split.train for part in split_at_gaps(r, least=least, max_gap=config.max_gap)]
+    validation = [
+        part for r in split.validation for part in split_at_gaps(r, least=n_initial + 2, max_gap=config.max_gap)
+    ]
+    return Split(tuple(train), tuple(validation))
 
 
 def _paper_validation(validation: Records | None, test: Records | None) -> tuple[Record, ...]:
@@ -85,13 +98,14 @@ def _hold_out(records: tuple[Record, ...], fraction: float, n_initial: int) -> S
 def _find_cut(record: Record, fraction: float, n_initial: int) -> int:
     """Where the held-out end begins: with outputs for its initial state, and with others left to score."""
     measured = ~np.isnan(record.y)
-    whole = measured.all(axis=1)
     for cut in range(max(2, len(record) - round(fraction * len(record))), len(record) - n_initial):
         scored = measured[cut + n_initial :].any(axis=0).all()
-        if whole[cut : cut + n_initial].all() and scored and measured[:cut].any(axis=0).all():
+        begins = n_initial == 0 or measured[cut : cut + n_initial].any(axis=0).all()
+        if begins and scored and measured[:cut].any(axis=0).all():
             return cut
     raise ConfigError(
-        f"the last {fraction:g} of record {record.name!r} must hold {n_initial} measured outputs in a row for its "
-        f"initial state, and more to score; it does not ({len(record)} samples, {int((~whole).sum())} of them with a "
-        "missing output). Change validation_fraction (0 for no validation), or give validation records."
+        f"the last {fraction:g} of record {record.name!r} must hold {n_initial} samples with every output measured "
+        f"among them for its initial state, and more to score; it does not ({len(record)} samples, "
+        f"{int((~measured.all(axis=1)).sum())} of them with a missing output). Change validation_fraction (0 for no "
+        "validation), or give validation records."
     )

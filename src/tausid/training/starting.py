@@ -8,19 +8,22 @@ from dataclasses import dataclass
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
+from tausid.clocks import median_step
 from tausid.config import Config
 from tausid.errors import ConfigError, DataError, unknown_name
 from tausid.linear import LinearModel, estimate_bla
 from tausid.models import Encoder, FreeState, StateSpace
 from tausid.records import Record
 from tausid.tau import Tau
-from tausid.tau_estimation import LINEAR_METHODS, TauEstimate, tau_of_model
+from tausid.tau_estimation import LINEAR_METHODS, TauEstimate, linear_records, tau_of_model, tau_of_outputs
 from tausid.windows import WindowSource
 
 # Where a trained tau starts by itself: Ts/tau = 0.1, as in the paper.
 TRAINED_START = 0.1
+# Windows that the encoder's linear start is fitted to, at most.
+ENCODER_WINDOWS = 200_000
 TAU_NAMES = (*LINEAR_METHODS, "trained", "bla-trained")
 
 
@@ -66,11 +69,13 @@ def find_start(
 def _named_start(name: str, records: Sequence[Record], config: Config) -> Start:
     if name not in TAU_NAMES:
         raise ConfigError(unknown_name("tau", name, TAU_NAMES) + " Or give seconds.")
+    method = name.removesuffix("-trained")
+    if name != "trained" and records[0].nu == 0 and config.init != "bla":
+        return Start(Tau(tau_of_outputs(records), trainable=name != method, source="outputs"), None)
     bla = approximate(records, config) if name != "trained" or config.init == "bla" else None
     if bla is None or name == "trained":
-        return Start(Tau(records[0].ts / TRAINED_START, trainable=True, source="Ts/tau = 0.1"), bla)
-    method = name.removesuffix("-trained")
-    seconds, _ = tau_of_model(bla, records, method=method, x0=bla.x0)
+        return Start(Tau(median_step(records) / TRAINED_START, trainable=True, source="Ts/tau = 0.1"), bla)
+    seconds, _ = tau_of_model(bla, linear_records(records, hold=bla.hold), method=method, x0=bla.x0)
     return Start(Tau(seconds, trainable=name != method, source=method), bla)
 
 
@@ -78,8 +83,8 @@ def approximate(records: Sequence[Record], config: Config) -> LinearModel:
     """The best linear approximation with at most as many states as the model.
 
     Args:
-        records: training records.
-        config: number of states and hold.
+        records: training records; those with more than one clock are resampled onto their median step.
+        config: number of states, hold and feedthrough.
 
     Returns:
         The linear model.
@@ -88,9 +93,13 @@ def approximate(records: Sequence[Record], config: Config) -> LinearModel:
         DataError: the records cannot carry one.
     """
     hold = "first" if set(config.hold if isinstance(config.hold, tuple) else [config.hold]) == {"first"} else "zero"
+    feedthrough = config.feedthrough or hold == "first"
     try:
-        bla = estimate_bla(records, nx="auto", hold=hold)
-        return bla if bla.order <= config.nx else estimate_bla(records, nx=config.nx, hold=hold)
+        usable = linear_records(records, hold=hold)
+        bla = estimate_bla(usable, nx="auto", hold=hold, feedthrough=feedthrough)
+        if bla.order <= config.nx:
+            return bla
+        return estimate_bla(usable, nx=config.nx, hold=hold, feedthrough=feedthrough)
     except DataError as error:
         raise DataError(
             f"tau or the start of the weights cannot come from a linear approximation: {error} "
@@ -118,8 +127,10 @@ def start_from_bla(model: StateSpace, bla: LinearModel, records: Sequence[Record
     f = np.zeros((nx, nx + nu))
     f[:, :nx] = -np.eye(nx)
     f[:n, :n], f[:n, nx:] = tau[:n, None] * bla.A, tau[:n, None] * bla.B
-    g = np.zeros((model.ny, nx + nu))
-    g[:, :n], g[:, nx:] = bla.C, bla.D
+    g = np.zeros(model.g.linear.shape)
+    g[:, :n] = bla.C
+    if model.feedthrough:
+        g[:, nx:] = bla.D
     model = eqx.tree_at(lambda m: (m.f.linear, m.g.linear), model, (jnp.asarray(f), jnp.asarray(g)))
     if isinstance(model.initial, FreeState):
         x0 = np.pad(bla.x0, ((0, 0), (0, nx - n)))
@@ -132,11 +143,30 @@ def start_from_bla(model: StateSpace, bla: LinearModel, records: Sequence[Record
 def _encoder_map(
     model: StateSpace, bla: LinearModel, records: Sequence[Record], source: WindowSource
 ) -> Float[np.ndarray, "nx n_in"]:
-    assert isinstance(model.initial, Encoder)
-    states = np.concatenate([bla.simulate_states(record, x0)[0] for record, x0 in zip(records, bla.x0, strict=True)])
-    starts = np.asarray(source.starts)
-    past_u = [np.asarray(source.u)[starts - k] for k in range(model.initial.nb, 0, -1)]
-    past_y = [np.asarray(source.y)[starts - k] for k in range(model.initial.na, 0, -1)]
-    seen = np.concatenate([np.zeros((len(starts), 0)), *past_u, *past_y], axis=1)
-    fitted = np.linalg.lstsq(seen, states[starts], rcond=None)[0].T
+    initial = model.initial
+    assert isinstance(initial, Encoder)
+    every = max(1, -(-source.count // ENCODER_WINDOWS))
+    index = jnp.arange(0, source.count, every)
+    past_u, past_y, lag = source.past(index)
+    n = initial.n_past
+    columns = [*past_u[n - initial.nb :], *past_y[n - initial.na :], *([] if lag is None else [lag.T])]
+    seen = np.concatenate([np.zeros((len(index), 0)), *map(np.asarray, columns)], axis=1)
+    states = _states_at(bla, records, np.asarray(source.starts(index)))
+    known = ~np.isnan(states).any(axis=1)
+    fitted = np.linalg.lstsq(seen[known], states[known], rcond=None)[0].T
     return np.pad(fitted, ((0, model.nx - bla.order), (0, 0)))
+
+
+def _states_at(
+    bla: LinearModel, records: Sequence[Record], samples: Int[np.ndarray, "n"]
+) -> Float[np.ndarray, "n order"]:
+    """The linear model's states at samples, counted through all records; NaN where it was not simulated."""
+    stops = np.cumsum([len(record) for record in records])
+    states = np.full((len(samples), bla.order), np.nan)
+    for record, usable, x0, stop in zip(records, linear_records(records, hold=bla.hold), bla.x0, stops, strict=True):
+        here = np.flatnonzero((samples >= stop - len(record)) & (samples < stop))
+        t = record.t[samples[here] - (stop - len(record))]
+        x = bla.simulate_states(usable, x0)[0]
+        columns = [np.interp(t, usable.t, column, right=np.nan) for column in x.T]
+        states[here] = np.stack(columns, axis=1)
+    return states
