@@ -83,7 +83,7 @@ def workers_of(process: subprocess.Popen) -> list[int]:
 def steps_in(checkpoint: Path) -> int:
     with contextlib.suppress(StorageError):
         arrays, _ = read_arrays(checkpoint, kind="checkpoint")
-        return int(next(value for name, value in arrays.items() if name.endswith("optimiser.step")))
+        return int(next(value for name, value in arrays.items() if name == "['optimiser'].step"))
     return 0
 
 
@@ -232,8 +232,8 @@ def test_what_was_begun_is_neither_replaced_nor_changed_unasked(finished, tmp_pa
 def test_a_run_that_diverges_or_cannot_begin_is_recorded_and_the_study_goes_on(tmp_path):
     spec = write_study(tmp_path / "s", QUICK, "seed = [0]")
     spec.write_text(
-        spec.read_text()
-        + "[variants.good]\n[variants.diverging]\nlearning_rate = 1e30\nmax_recoveries = 0\n[variants.long]\nhorizon = 190\n"
+        spec.read_text() + "[variants.good]\n[variants.diverging]\nlearning_rate = 1e30\nmax_recoveries = 0\n"
+        "[variants.long]\nhorizon = 190\n"
     )
     results = run_study(spec, workers=1)
     status = {row["variant"]: row for row in results.rows}

@@ -49,9 +49,11 @@ class Config:
         threads: threads of the fused engine; one, because one process per core is faster for models this small.
         horizon: samples per training window, J; `full` for one window per record.
         batch: windows per step.
+        window_order: how windows are drawn: `random`, with replacement, or `epochs`, shuffled passes over all of them.
         max_steps: most optimiser steps.
         patience: steps without a better validation score after which training stops.
         validate_every: steps between two validations.
+        validation_error: what is validated: `free-run` simulations of the validation records, or `windows` of them.
         validation_fraction: share of each training record held out at its end (`clean` protocol); 0 for none.
         output_weights: how much the squared error of each output counts, in training and validation; None is equally.
         learning_rate: Adam's rate at the first step.
@@ -59,6 +61,7 @@ class Config:
         weight_decay: lambda_W of the weight decay.
         dae_weight: lambda_D of the DAE penalty; 0 leaves the DAE network out.
         barrier_weight: lambda_N of the barrier on A; 0 leaves it out.
+        barrier_form: `hinge`, zero where A is negative definite, or `sigmoid`, a smooth step.
         max_recoveries: how often a run may go back to its best state after NaN or infinity.
 
     Raises:
@@ -97,9 +100,11 @@ class Config:
     # The optimisation.
     horizon: int | str = 128
     batch: int = 64
+    window_order: str = "random"
     max_steps: int = 6000
     patience: int = 2000
     validate_every: int = 50
+    validation_error: str = "free-run"
     validation_fraction: float = 0.2
     output_weights: tuple[float, ...] | None = None
     learning_rate: float = 3e-3
@@ -107,6 +112,7 @@ class Config:
     weight_decay: float = 1e-6
     dae_weight: float = 0.0
     barrier_weight: float = 0.0
+    barrier_form: str = "hinge"
     max_recoveries: int = 5
 
     def __post_init__(self) -> None:
@@ -185,6 +191,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "encoder": ("residual", "mlp"),
     "clock": ("auto", "regular", "irregular"),
     "schedule": ("three-step", "cosine"),
+    "window_order": ("random", "epochs"),
+    "validation_error": ("free-run", "windows"),
+    "barrier_form": ("hinge", "sigmoid"),
     "engine": ("auto", "fused", "scan"),
 }
 

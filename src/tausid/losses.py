@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
+SHARPNESS = 0.1  # width of the smooth step of `sigmoid_barrier`, in units of a minor
+
 
 def simulation_error(
     y_hat: Float[Array, "J B ny"],
@@ -77,6 +79,20 @@ def negative_definite_barrier(A: Float[Array, "n n"]) -> Float[Array, ""]:
     minors = leading_minors(-(A + A.T) / 2)
     violation = jnp.sum(jnp.maximum(0.0, -minors))
     return jnp.where(jnp.all(minors > 0), 0.0, 1.0 + violation)
+
+
+def sigmoid_barrier(A: Float[Array, "n n"]) -> Float[Array, ""]:
+    """A smooth step in place of the paper's: `sum sigmoid(-m_i / SHARPNESS)` over the minors of `-(A + A') / 2`.
+
+    Its gradient does not end where A becomes negative definite: it pushes the minors on, to several times SHARPNESS.
+
+    Args:
+        A: the linear part of f that acts on the state.
+
+    Returns:
+        The barrier, before its weight lambda_N.
+    """
+    return jnp.sum(jax.nn.sigmoid(-leading_minors(-(A + A.T) / 2) / SHARPNESS))
 
 
 def weight_decay(weights: PyTree[Array]) -> Float[Array, ""]:

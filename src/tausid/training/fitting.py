@@ -158,15 +158,17 @@ def make_problem(config: Config, start: Start, split: Split) -> Problem:
     )
     n_past = state_space.initial.n_past
     sees_time = config.clock == "irregular" and n_past > 0
-    source = WindowSource.from_records(
-        split.train,
-        scaling,
+    make_windows = functools.partial(
+        WindowSource.from_records,
+        scaling=scaling,
         horizon=config.horizon,
         n_past=n_past,
         longest=longest_step(config, ts),
         hold=config.hold,
         ts=ts if sees_time else None,
     )
+    source = make_windows(split.train)
+    windows_validate = config.validation_error == "windows" and split.validation
     if config.init == "bla" and start.bla is not None:
         state_space = start_from_bla(state_space, start.bla, split.train, source)
     model = Model(
@@ -181,7 +183,7 @@ def make_problem(config: Config, start: Start, split: Split) -> Problem:
         output_units=first.output_units,
         past_span=spans(split.train, n_past) if sees_time else None,
     )
-    return Problem(config, split, model, source)
+    return Problem(config, split, model, source, make_windows(split.validation) if windows_validate else None)
 
 
 def make_result(problem: Problem, run: RunState) -> FitResult:

@@ -36,12 +36,14 @@ class Problem:
         split: records by role.
         initial_model: the untrained model.
         source: training windows.
+        validation_source: validation windows, where these are what is validated and not free runs.
     """
 
     config: Config
     split: Split
     initial_model: Model
     source: WindowSource
+    validation_source: WindowSource | None = None
 
     def model_with(self, weights: PyTree[Array]) -> Model:
         """The model with these trained arrays.
@@ -98,7 +100,7 @@ def start_run(problem: Problem) -> RunState:
     """
     model = problem.initial_model.state_space
     weights = eqx.filter(model, trainable(model))
-    score = validation_score(problem.initial_model, problem.split.validation)
+    score = _score(problem, problem.initial_model)
     return RunState(
         optimiser=OptimiserState.start(weights),
         best_weights=weights,
@@ -157,10 +159,18 @@ def validation_score(model: Model, records: Sequence[Record]) -> float:
     return float(np.sqrt(np.average(squares, weights=[s.n_scored for s in scores])))
 
 
+def _score(problem: Problem, model: Model) -> float:
+    """What decides which model is the best: the error of free runs, or of windows."""
+    if problem.validation_source is None:
+        return validation_score(model, problem.split.validation)
+    engine = StepSettings.from_config(problem.config).engine
+    return float(np.sqrt(window_error(model.state_space, problem.validation_source, model.integrator, engine)))
+
+
 def _validate(problem: Problem, run: RunState, loss: float) -> RunState:
     began = time.perf_counter()
     model = problem.model_with(run.optimiser.weights)
-    score = validation_score(model, problem.split.validation)
+    score = _score(problem, model)
     seconds = run.seconds + time.perf_counter() - began
     better = score < run.best_score or not problem.split.validation
     rate = float(learning_rate(StepSettings.from_config(problem.config))(run.step)) * float(run.optimiser.rate_scale)

@@ -9,10 +9,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from tausid.losses import dae_penalty, negative_definite_barrier, simulation_error, weight_decay
+from tausid.losses import dae_penalty, negative_definite_barrier, sigmoid_barrier, simulation_error, weight_decay
 from tausid.models import FreeState, StateSpace
 from tausid.rollout import Engine, FixedStep, evaluate, rollout
 from tausid.windows import Windows
+
+BARRIERS = {"hinge": negative_definite_barrier, "sigmoid": sigmoid_barrier}
 
 
 @dataclass(frozen=True)
@@ -23,12 +25,14 @@ class Penalties:
         weight_decay: lambda_W.
         dae: lambda_D.
         barrier: lambda_N.
+        barrier_form: `hinge` or `sigmoid`.
         outputs: weight of each output's squared error, with a mean of one; None is equally.
     """
 
     weight_decay: float = 0.0
     dae: float = 0.0
     barrier: float = 0.0
+    barrier_form: str = "hinge"
     outputs: tuple[float, ...] | None = None
 
 
@@ -56,7 +60,7 @@ def objective(
     if model.dae is not None:
         total = total + penalties.dae * dae_penalty(model.dae(along))
     if penalties.barrier > 0:
-        total = total + penalties.barrier * negative_definite_barrier(model.A)
+        total = total + penalties.barrier * BARRIERS[penalties.barrier_form](model.A)
     return total, error
 
 

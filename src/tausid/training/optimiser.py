@@ -20,6 +20,7 @@ from tausid.training.objective import Penalties, objective, trainable
 from tausid.windows import WindowSource
 
 FORGETTING = 0.9  # Adam's b1
+MOST_VALIDATED = 512  # windows in one validation
 ADAM = optax.scale_by_adam(b1=FORGETTING)
 
 
@@ -29,6 +30,7 @@ class StepSettings:
 
     Args:
         batch: windows per step.
+        window_order: `random` or `epochs`.
         penalties: weights of the penalties.
         learning_rate: the rate at the first step.
         schedule: `three-step` or `cosine`.
@@ -37,6 +39,7 @@ class StepSettings:
     """
 
     batch: int
+    window_order: str
     penalties: Penalties
     learning_rate: float
     schedule: str
@@ -54,9 +57,21 @@ class StepSettings:
             The part for the steps.
         """
         weights = mean_one(config.output_weights)
-        penalties = Penalties(config.weight_decay, config.dae_weight, config.barrier_weight, weights)
-        engine = Engine(config.engine, config.threads)
-        return cls(config.batch, penalties, config.learning_rate, config.schedule, config.max_steps, engine)
+        return cls(
+            batch=config.batch,
+            window_order=config.window_order,
+            penalties=Penalties(
+                weight_decay=config.weight_decay,
+                dae=config.dae_weight,
+                barrier=config.barrier_weight,
+                barrier_form=config.barrier_form,
+                outputs=weights,
+            ),
+            learning_rate=config.learning_rate,
+            schedule=config.schedule,
+            max_steps=config.max_steps,
+            engine=Engine(config.engine, config.threads),
+        )
 
 
 def mean_one(weights: tuple[float, ...] | None) -> tuple[float, ...] | None:
@@ -153,7 +168,7 @@ def run_steps(
     rate = learning_rate(settings)
 
     def loss(weights: PyTree[Array], step: Array) -> tuple[Array, Array]:
-        windows = source.gather(draw_windows(source, step, key, settings.batch))
+        windows = source.gather(draw_windows(source, step, key, settings))
         return objective(eqx.combine(weights, fixed), windows, settings.penalties, integrator, settings.engine)
 
     def take(carry: tuple[Array, OptimiserState, Array, Array]) -> tuple[Array, OptimiserState, Array, Array]:
@@ -171,22 +186,46 @@ def run_steps(
     return state, summed / jnp.maximum(done - ~good, 1), good
 
 
-def draw_windows(source: WindowSource, step: Array, key: PRNGKeyArray, batch: int) -> Int[Array, "B"]:
-    """Windows of one step: uniform, with replacement; all of them, in order, where they fit into one batch.
+def draw_windows(source: WindowSource, step: Array, key: PRNGKeyArray, settings: StepSettings) -> Int[Array, "B"]:
+    """Windows of one step; all of them, in order, where they fit into one batch.
+
+    `random`: uniform, with replacement. `epochs`: the next ones of a shuffled pass over all windows; those that do not
+    fill the last batch of a pass are left out of it.
 
     Args:
         source: the training windows.
         step: the step's number.
         key: random key.
-        batch: windows per step.
+        settings: the batch size and the order.
 
     Returns:
         Which windows.
     """
-    count = source.count
+    count, batch = source.count, settings.batch
     if count <= batch:
         return jnp.arange(count)
-    return jax.random.randint(jax.random.fold_in(key, step), (batch,), 0, count)
+    if settings.window_order == "random":
+        return jax.random.randint(jax.random.fold_in(key, step), (batch,), 0, count)
+    epoch, number = jnp.divmod(step, count // batch)
+    shuffled = jax.random.permutation(jax.random.fold_in(key, epoch), count)
+    return jax.lax.dynamic_slice_in_dim(shuffled, number * batch, batch)
+
+
+@eqx.filter_jit
+def window_error(model: StateSpace, source: WindowSource, integrator: FixedStep, engine: Engine) -> Float[Array, ""]:
+    """Mean squared simulation error of windows, evenly spread over the records and MOST_VALIDATED at most.
+
+    Args:
+        model: the model.
+        source: the windows.
+        integrator: how to integrate.
+        engine: what computes.
+
+    Returns:
+        The error, normalized.
+    """
+    chosen = np.linspace(0, source.count - 1, min(source.count, MOST_VALIDATED)).round().astype(np.int32)
+    return objective(model, source.gather(jnp.asarray(chosen)), Penalties(), integrator, engine)[1]
 
 
 def _all_finite(tree: PyTree[Array]) -> Bool[Array, ""]:
