@@ -22,14 +22,14 @@ from problems import wiener_record
 import tausid
 from tausid import ConfigError, DataError, StorageError
 from tausid.storage import read_arrays
-from tausid.study import StudyResults, parse_spec, read_results, read_spec, run_study, study_counts
+from tausid.study import StudyResults, executors, parse_spec, read_results, read_spec, run_study, study_counts
 from tausid.study.executors import LocalWorkers
 from tausid.study.store import JOURNAL, Store
 from tausid.training.protocols import split_records
 
 QUICK = {"nx": 2, "hidden": [8], "horizon": 20, "batch": 8, "max_steps": 20, "validate_every": 10}
 # Long enough to be killed in its middle: chunks of 10 steps take some milliseconds, checkpoints come every 0.05 s.
-LONG = {**QUICK, "max_steps": 6000, "patience": 6000}
+LONG = {**QUICK, "max_steps": 4000, "patience": 4000}
 
 
 def write_study(folder: Path, settings: dict, axes: str) -> Path:
@@ -68,7 +68,7 @@ def start(spec: Path, *arguments: str, **options) -> subprocess.Popen:
     )
 
 
-def wait_for(happened: Callable[[], object], seconds: float = 60.0) -> None:
+def wait_for(happened: Callable[[], object], seconds: float = 240.0) -> None:  # machines may be busy
     end = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < end, "it did not happen"
@@ -299,7 +299,7 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path):
     with start(spec, "--workers", "1") as process:
         wait_for(lambda: steps_in(checkpoint) > 0)
         os.killpg(process.pid, signal.SIGINT)  # what a terminal does
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=240)
     assert process.returncode == 130
     assert "nothing is lost. Go on with: tausid study run" in errors
     assert "--resume" in errors
@@ -383,7 +383,7 @@ def test_in_a_database_the_runs_of_a_living_coordinator_are_left_to_it(tmp_path)
 
 def test_a_dask_cluster_computes_a_study_and_survives_a_killed_worker(tmp_path):
     distributed = pytest.importorskip("distributed")
-    spec = write_study(tmp_path / "s", {**LONG, "max_steps": 3000}, "seed = [0, 1]")
+    spec = write_study(tmp_path / "s", {**LONG, "max_steps": 2000}, "seed = [0, 1]")
     options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "protocol": "tcp", "dashboard_address": None}
     with distributed.LocalCluster(**options) as cluster:
         victim = next(iter(cluster.workers.values())).pid
@@ -397,12 +397,13 @@ def test_a_dask_cluster_computes_a_study_and_survives_a_killed_worker(tmp_path):
         results = run_study(spec, scheduler=cluster.scheduler_address, report=kill_one)
     assert killed
     assert [(row["seed"], row["status"]) for row in results.rows] == [(0, "completed"), (1, "completed")]
-    by_hand = tausid.fit(wiener_record(200), seed=0, progress=None, **{**LONG, "max_steps": 3000})
+    by_hand = tausid.fit(wiener_record(200), seed=0, progress=None, **{**LONG, "max_steps": 2000})
     model = tausid.load_model(spec.parent / "runs" / results.rows[0]["model"])
     np.testing.assert_allclose(model.state_space.A, by_hand.model.state_space.A, rtol=1e-6)
 
 
-def test_a_scheduler_that_does_not_answer_is_refused(tmp_path):
+def test_a_scheduler_that_does_not_answer_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(executors, "SECONDS_TO_CONNECT", 0.5)
     spec = write_study(tmp_path / "s", QUICK, "seed = [0]")
     with pytest.raises(ConfigError, match="must be the address of a running Dask scheduler"):
         run_study(spec, scheduler="tcp://127.0.0.1:9")

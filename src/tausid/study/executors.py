@@ -12,6 +12,8 @@ from typing import Any
 from tausid.errors import ConfigError, MissingExtraError
 from tausid.processes import usable_cores, use_one_thread
 
+SECONDS_TO_CONNECT = 10.0
+
 
 class LocalWorkers(Executor):
     """Single-threaded processes, each a pool of its own: one that dies takes no other with it.
@@ -97,7 +99,7 @@ def cluster(address: str) -> tuple[Executor, Callable[[], int]]:
             'a cluster needs distributed, which is missing. Install it with pip install "tausid[cluster]".'
         ) from None
     try:
-        client = distributed.Client(address, timeout="10s")
+        client = distributed.Client(address, timeout=SECONDS_TO_CONNECT)
     except (OSError, ValueError, TimeoutError) as error:
         raise ConfigError(
             f"`scheduler` must be the address of a running Dask scheduler; {address!r} does not answer ({error}). "
