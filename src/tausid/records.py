@@ -32,6 +32,7 @@ class Record:
         input_units: one unit per input channel, `""` where unknown.
         output_units: one unit per output channel, `""` where unknown.
         name: what to call the record in tables and messages.
+        history: what was done to the measured samples, one description per step, the first step first.
 
     Raises:
         DataError: a shape, a length, a name, a unit, a NaN or the order of time breaks its rule.
@@ -45,6 +46,7 @@ class Record:
     input_units: tuple[str, ...]
     output_units: tuple[str, ...]
     name: str = "record"
+    history: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_shapes(self)
