@@ -18,9 +18,9 @@ SOURCE = Path(tausid.__file__).parent
 
 # Each module may import only what stands before it: data flow in one direction.
 ORDER = [
-    "errors", "records", "readers", "datasets", "scaling", "linear", "tau_estimation", "config", "tau", "networks",
-    "steppers", "holds", "rollout", "models", "losses", "windows", "free_run", "storage", "simulation", "evaluation",
-    "progress", "training", "tau_search", "plots", "cli",
+    "errors", "records", "readers", "preparation", "inspection", "datasets", "scaling", "linear", "tau_estimation",
+    "config", "tau", "networks", "steppers", "holds", "rollout", "models", "losses", "windows", "free_run", "storage",
+    "simulation", "evaluation", "progress", "training", "tau_search", "plots", "cli",
 ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tausid import datasets as datasets
     from tausid import errors as errors
     from tausid import plots as plots
+    from tausid import preparation as preparation
     from tausid.config import Config as Config
     from tausid.config import recipe_config as recipe_config
     from tausid.errors import ConfigError as ConfigError
@@ -24,10 +25,16 @@ if TYPE_CHECKING:
     from tausid.errors import TausidError as TausidError
     from tausid.evaluation import Score as Score
     from tausid.evaluation import evaluate as evaluate
+    from tausid.inspection import Inspection as Inspection
+    from tausid.inspection import look as look
     from tausid.linear import LinearModel as LinearModel
     from tausid.linear import estimate_bla as estimate_bla
     from tausid.linear import estimate_frf as estimate_frf
+    from tausid.preparation import prepare as prepare
+    from tausid.readers import read as read
+    from tausid.readers import read_channels as read_channels
     from tausid.readers import read_csv as read_csv
+    from tausid.readers import record_from_frame as record_from_frame
     from tausid.records import Dataset as Dataset
     from tausid.records import Record as Record
     from tausid.rollout import Adaptive as Adaptive
@@ -42,7 +49,7 @@ if TYPE_CHECKING:
     from tausid.training import FitResult as FitResult
     from tausid.training import fit as fit
 
-_MODULES = ("datasets", "errors", "plots")
+_MODULES = ("datasets", "errors", "plots", "preparation")
 _HOMES = {
     "Adaptive": "rollout",
     "Config": "config",
@@ -52,6 +59,7 @@ _HOMES = {
     "DivergenceError": "errors",
     "FitResult": "training",
     "FixedStep": "rollout",
+    "Inspection": "inspection",
     "Model": "simulation",
     "Record": "records",
     "Scaling": "scaling",
@@ -68,7 +76,12 @@ _HOMES = {
     "evaluate": "evaluation",
     "fit": "training",
     "load_model": "simulation",
+    "look": "inspection",
+    "prepare": "preparation",
+    "read": "readers",
+    "read_channels": "readers",
     "read_csv": "readers",
+    "record_from_frame": "readers",
     "recipe_config": "config",
 }
 

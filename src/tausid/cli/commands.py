@@ -13,11 +13,13 @@ import typer
 from tausid.cli.options import (
     Columns,
     Data,
+    Fill,
     Inputs,
     Json,
     ModelFile,
     Outputs,
     Part,
+    Prepare,
     Skip,
     Time,
     Ts,
@@ -69,6 +71,8 @@ def fit(
     ts: Ts = None,
     time: Time = None,
     unit: Units = None,
+    fill: Fill = None,
+    prepare: Prepare = None,
     tau: Annotated[
         str, typer.Option(help="bla, spectrum, trained, or seconds (one per state separated by commas).")
     ] = "bla",
@@ -78,7 +82,7 @@ def fit(
     max_steps: Annotated[int | None, typer.Option(help="Most optimiser steps; by default the recipe's.")] = None,
     recipe: Annotated[str, typer.Option(help="default or paper.")] = "default",
     protocol: Annotated[str, typer.Option(help="clean, or paper, which validates on test data.")] = "clean",
-    test: Annotated[str | None, typer.Option(help="CSV file to score at the end.")] = None,
+    test: Annotated[str | None, typer.Option(help="File to score at the end.")] = None,
     test_input: Annotated[list[str] | None, typer.Option(help="Input column of the test record.")] = None,
     test_output: Annotated[list[str] | None, typer.Option(help="Output column of the test record.")] = None,
     skip: Skip = None,
@@ -94,7 +98,7 @@ def fit(
     from tausid.cli.runs import prepare_run, write_run
     from tausid.evaluation import check_skip
 
-    columns = Columns(input, output, ts, time, unit)
+    columns = Columns(input, output, ts, time, unit, fill, prepare)
     records = read_fit_data(data, columns, test=test, test_inputs=test_input, test_outputs=test_output)
     folder = prepare_run(out, records.name, seed, resume=resume, overwrite=overwrite)
     settings = parse_settings(set)
@@ -133,12 +137,44 @@ def fit(
 
 
 @app.command()
+def look(
+    data: Data,
+    input: Inputs = None,
+    output: Outputs = None,
+    ts: Ts = None,
+    time: Time = None,
+    fill: Fill = None,
+    prepare: Prepare = None,
+    part: Part = None,
+    plot: Annotated[Path | None, typer.Option(help="Picture to write: PNG, SVG or PDF.")] = None,
+    json: Json = False,
+) -> None:
+    """Take a first look at data: channels, clock, gaps, limits, excitation, and what to do about them."""
+    from tausid.cli.look import channels_to_look_at, print_inspection
+    from tausid.cli.printing import print_json
+    from tausid.inspection import inspect_channels
+    from tausid.plots import check_picture, plot_record, save_figure
+
+    if plot is not None:
+        check_picture(plot)
+    channels = channels_to_look_at(data, Columns(input, output, ts, time, fill=fill, prepare=prepare), part)
+    found = inspect_channels(channels)
+    picture = None if plot is None else save_figure(plot_record(channels), plot)
+    if json:
+        print_json({**found.as_dict(), **({} if picture is None else {"picture": str(picture)})})
+    else:
+        print_inspection(found, picture)
+
+
+@app.command()
 def tau(
     data: Data,
     input: Inputs = None,
     output: Outputs = None,
     ts: Ts = None,
     time: Time = None,
+    fill: Fill = None,
+    prepare: Prepare = None,
     method: Annotated[str, typer.Option(help="bla, spectrum, trained or cv.")] = "bla",
     nx: Annotated[str, typer.Option(help="Order of the linear approximation, or auto.")] = "auto",
     hold: Annotated[str, typer.Option(help="Inputs between samples: zero or first.")] = "zero",
@@ -157,7 +193,8 @@ def tau(
     from tausid.cli.tau import describe_estimate, estimate, estimate_dict
     from tausid.plots import check_picture, plot_tau, save_figure
 
-    record = read_part(data, Columns(input, output, ts, time), "train" if data.startswith("@") else None)[0]
+    columns = Columns(input, output, ts, time, fill=fill, prepare=prepare)
+    record = read_part(data, columns, "train" if data.startswith("@") else None)[0]
     options = {"seed": seed, "trials": trials, "search": search, "out": out}
     if plot is not None:
         check_picture(plot)  # now, and not after a long search
@@ -179,6 +216,8 @@ def simulate(
     output: Outputs = None,
     ts: Ts = None,
     time: Time = None,
+    fill: Fill = None,
+    prepare: Prepare = None,
     part: Part = None,
     dt: Annotated[float | None, typer.Option(help="Seconds between simulated samples.")] = None,
 ) -> None:
@@ -187,7 +226,7 @@ def simulate(
     from tausid.cli.runs import write_simulation
 
     loaded = tausid.load_model(model)
-    record = read_part(data, Columns(input, output, ts, time), part)[0]
+    record = read_part(data, Columns(input, output, ts, time, fill=fill, prepare=prepare), part)[0]
     simulation = loaded.simulate(record, dt=dt)
     path = write_simulation(out, record, simulation)
     print(f"simulated {len(simulation.t)} samples of {record.name}, the first {simulation.n_skipped} for the "
@@ -202,6 +241,8 @@ def evaluate(
     output: Outputs = None,
     ts: Ts = None,
     time: Time = None,
+    fill: Fill = None,
+    prepare: Prepare = None,
     part: Part = None,
     skip: Skip = None,
     json: Json = False,
@@ -212,7 +253,8 @@ def evaluate(
     from tausid.cli.runs import describe_model, score_dict
 
     loaded = tausid.load_model(model)
-    scores = _scores(loaded, read_part(data, Columns(input, output, ts, time), part), skip)
+    columns = Columns(input, output, ts, time, fill=fill, prepare=prepare)
+    scores = _scores(loaded, read_part(data, columns, part), skip)
     if json:
         print_json({**score_dict(scores), **describe_model(loaded, model)})
     else:
@@ -227,7 +269,7 @@ def info(
 ) -> None:
     """Say what a model file holds, or which engine computes on this machine."""
     import tausid
-    from tausid.cli.printing import describe_tau, print_json, print_pairs
+    from tausid.cli.printing import describe_preparation, describe_tau, print_json, print_pairs
     from tausid.cli.runs import describe_engines, describe_model
 
     if engines or model is None:
@@ -249,7 +291,7 @@ def info(
     else:
         flat = {**content, "tau": describe_tau(loaded), **content.pop("config"), **content.pop("provenance")}
         del flat["config"], flat["provenance"]
-        print_pairs(flat)
+        print_pairs({**flat, "preparation": describe_preparation(loaded)})
 
 
 @app.command()

@@ -2,5 +2,16 @@
 
 from tausid.readers._channels import Channel, Channels, read_channels
 from tausid.readers._read import csv_columns, read, read_csv, record_from_frame
+from tausid.readers._tables import Key, Keys
 
-__all__ = ["Channel", "Channels", "csv_columns", "read", "read_channels", "read_csv", "record_from_frame"]
+__all__ = [
+    "Channel",
+    "Channels",
+    "Key",
+    "Keys",
+    "csv_columns",
+    "read",
+    "read_channels",
+    "read_csv",
+    "record_from_frame",
+]

@@ -32,7 +32,7 @@ def import_h5py() -> ModuleType:
         import h5py
     except ImportError:
         raise MissingExtraError(
-            'HDF5 files and MATLAB files of version 7.3 need h5py, which is not installed. Install it with '
+            "HDF5 files and MATLAB files of version 7.3 need h5py, which is not installed. Install it with "
             'pip install "tausid[files]", or save the file with -v7 in MATLAB.'
         ) from None
     return h5py

@@ -102,15 +102,10 @@ def _numbered(key: str, value: Any) -> list[tuple[str, Any]]:
     return [(key, value)]
 
 
-def _columns_of(
-    leaf: Leaf, source: str, full: str, key: str, names: list[str], units: list[str]
-) -> list[Column]:
+def _columns_of(leaf: Leaf, source: str, full: str, key: str, names: list[str], units: list[str]) -> list[Column]:
     """A leaf as columns: one for a vector, one per column of a matrix."""
     refusal = _refusal(leaf)
-    if refusal or len(leaf.shape) < 2:
-        n = 1
-    else:
-        n = leaf.shape[1]
+    n = 1 if refusal or len(leaf.shape) < 2 else leaf.shape[1]
     load = functools.cache(leaf.load)
     prefix = full.removesuffix(key)
     made = []
