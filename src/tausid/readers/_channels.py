@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +10,9 @@ import numpy as np
 from jaxtyping import Float
 
 from tausid.errors import DataError
-from tausid.readers._assemble import choose
+from tausid.readers._assemble import Choice, choose
 from tausid.readers._read import open_table
-from tausid.readers._tables import Column, Key, Keys, Table
+from tausid.readers._tables import Column, Key, Keys
 from tausid.records import Record
 
 
@@ -109,20 +110,25 @@ def read_channels(
         >>> read_channels({"t": [0.0, 1.0], "note": ["on", "off"]}).channels[0].values
         array([0., 1.])
     """
-    table = open_table(source)
-    # Every column stands for an output while none is named: only the clock is looked for then.
-    everything = range(len(table.columns)) if outputs is None and not table.outputs else outputs
-    choice = choose(table, inputs, everything, ts=ts, time=time)
-    named = outputs is not None or bool(table.outputs)
-    roles = dict.fromkeys(choice.outputs if named else (), "output") | dict.fromkeys(choice.inputs, "input")
-    if choice.time is not None:
-        roles[choice.time] = "time"
-    shown = sorted(roles) if outputs is not None else range(len(table.columns))
-    channels = tuple(_channel(table, table.columns[i], roles.get(i, "")) for i in shown)
-    return Channels(table.name, channels, choice.ts)
+    with closing(open_table(source)) as table:
+        # Every column stands for an output while none is named: only the clock is looked for then.
+        named = outputs is not None or bool(table.outputs)
+        choice = choose(table, inputs, outputs if named else range(len(table.columns)), ts=ts, time=time)
+        roles = dict.fromkeys(choice.outputs if named else (), "output") | dict.fromkeys(choice.inputs, "input")
+        if choice.time is not None:
+            roles[choice.time] = "time"
+        shown = _in_order(choice) if outputs is not None else range(len(table.columns))
+        channels = tuple(_channel(table.columns[i], roles.get(i, "")) for i in shown)
+        return Channels(table.name, channels, choice.ts)
 
 
-def _channel(table: Table, column: Column, role: str) -> Channel:
+def _in_order(choice: Choice) -> list[int]:
+    """Time, inputs, outputs; each column once."""
+    time = () if choice.time is None else (choice.time,)
+    return list(dict.fromkeys((*time, *choice.inputs, *choice.outputs)))
+
+
+def _channel(column: Column, role: str) -> Channel:
     try:
         return Channel(column.name, column.load(), column.unit, role)
     except DataError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,7 @@ import numpy as np
 from tausid.errors import DataError
 from tausid.readers._assemble import choose, record_from_table
 from tausid.readers._frames import is_frame, table_from_frame, table_from_parquet
-from tausid.readers._hdf5 import table_from_hdf5
-from tausid.readers._matlab import table_from_mat5
+from tausid.readers._isolated import open_isolated
 from tausid.readers._tables import Key, Keys, Table, check_file
 from tausid.readers._text import table_from_text
 from tausid.readers._trees import Leaf, table_from_tree
@@ -67,9 +67,9 @@ def read(
         >>> record.y[:, 0]
         array([0. , 0.1, 0.3])
     """
-    table = open_table(source)
-    choice = choose(table, inputs, outputs, ts=ts, time=time)
-    return record_from_table(table, choice, units=units, fill=fill, name=name)
+    with closing(open_table(source)) as table:
+        choice = choose(table, inputs, outputs, ts=ts, time=time)
+        return record_from_table(table, choice, units=units, fill=fill, name=name)
 
 
 def read_csv(
@@ -186,7 +186,7 @@ def open_table(source: Any) -> Table:
         source: what `read` takes.
 
     Returns:
-        The table.
+        The table, to be closed.
 
     Raises:
         DataError: something else, or a damaged file.
@@ -209,9 +209,7 @@ def _open_file(path: Path) -> Table:
     kind = _kind_of_file(path)
     if kind == "parquet":
         return table_from_parquet(path)
-    if kind in ("hdf5", "mat73"):
-        return table_from_hdf5(path, matlab=kind == "mat73")
-    return table_from_mat5(path) if kind == "mat5" else table_from_text(path)
+    return table_from_text(path) if kind == "text" else open_isolated(path, kind)
 
 
 def _kind_of_file(path: Path) -> str:

@@ -67,6 +67,7 @@ class Table:
         ts: the sampling time that the file itself states, in seconds.
         time: position of the column that the file itself calls time.
         check: a further rule for the chosen columns, given their positions; raises DataError.
+        close: to be called when no more columns will be read.
     """
 
     source: str
@@ -82,6 +83,7 @@ class Table:
     ts: float | None = None
     time: int | None = None
     check: Callable[[Sequence[int]], None] | None = None
+    close: Callable[[], None] = lambda: None
 
     @property
     def names(self) -> tuple[str, ...]:
