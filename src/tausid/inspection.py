@@ -326,11 +326,15 @@ def _suggest_clock(data: Channels, clock: ClockReport | None) -> list[str]:
         ]
     if clock.is_uniform:
         return []
-    gap = "" if not clock.gaps else f" and {clock.gaps} gaps, the longest {clock.longest:.4g} s"
+    gap = "" if not clock.gaps else f" and {_count(clock.gaps, 'gap')}, the longest {clock.longest:.4g} s"
     return [
         f"The clock is irregular, with a jitter of {100 * clock.jitter:.2g} %{gap}. What needs one sampling time, such "
         f'as decimate, wants --prepare "interpolate {clock.ts:.4g}" before it.'
     ]
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _suggest_time(data: Channels) -> list[str]:
@@ -380,7 +384,7 @@ def _suggest_channel(report: ChannelReport, clock: ClockReport | None) -> list[s
         )
     if report.role == "input" and report.changes < FEW_CHANGES:
         said.append(
-            f"{name} changes only {report.changes} times: it excites little, and a model will know little beyond these "
+            f"{name} changes only {_count(report.changes, 'time')}: it excites little, and a model will know little beyond these "
             "levels. Measure with a signal that changes more often."
         )
     if report.is_dead:

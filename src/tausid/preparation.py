@@ -143,13 +143,13 @@ def resample(record: Record, ts: float) -> Record:
     _check_uniform(record, "resampled")
     old = _mean_step(record)
     ratio = Fraction(old / ts).limit_denominator(LARGEST_RATIO)
-    nearest = old / float(ratio) if ratio else np.inf
-    if ratio.numerator > LARGEST_RATIO or not np.isclose(nearest, ts, rtol=1e-6, atol=0):
+    count = int(np.floor((len(record) - 1) * old / ts * (1 + 1e-12))) + 1
+    # By the end of the record the two clocks must not have drifted apart by more than a hundredth of a sample.
+    if ratio.numerator > LARGEST_RATIO or abs(float(ratio) - old / ts) * (len(record) - 1) > 0.01:
         raise ConfigError(
             f"`ts` must be a ratio of whole numbers up to {LARGEST_RATIO} of the old sampling time, {old:g} s; got "
-            f"{ts:g} s. Choose one nearer to it, or decimate by a whole number."
+            f"{ts:g} s. Choose a simpler ratio, or decimate by a whole number."
         )
-    count = int(np.floor((len(record) - 1) * float(ratio) * (1 + 1e-12))) + 1
     _check_two(record, count, f"resample {ts:g}")
     made = _filter(record, ratio.numerator, ratio.denominator, record.t[0] + np.arange(count) * float(ts))
     return _with_step(made, f"resample {ts:.9g}: {_clocks(record, made)}, low-pass {_low_pass(record, made)}")

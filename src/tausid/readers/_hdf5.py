@@ -68,19 +68,17 @@ class _Walk:
         self.h5py, self.file, self.path, self.matlab = h5py, file, path, matlab
         self.largest = LARGEST_RATIO * max(path.stat().st_size, 1_000)
         self.seen: set[object] = set()
+        self._is_new(file)
 
     def group(self, group: Any, depth: int) -> dict[str, Any]:
-        """What lies in a group, without what was seen before, broken links and MATLAB's own parts."""
+        """What lies in a group, datasets first, without what was seen before, broken links and MATLAB's own parts."""
+        names = [name for name in group if not (self.matlab and name.startswith("#"))]
+        links = {name: group.get(name, getlink=True) for name in names}
+        items = {name: group.get(name) for name in names if not isinstance(links[name], self.h5py.ExternalLink)}
         found: dict[str, Any] = {}
-        for name in group:
-            if self.matlab and name.startswith("#"):
-                continue
-            if isinstance(group.get(name, getlink=True), self.h5py.ExternalLink):
-                continue
-            item = group.get(name)  # None for a link to nowhere
-            if item is None or not self._is_new(item):
-                continue
-            branch = self.branch(item, depth)
+        for name in sorted(items, key=lambda name: isinstance(items[name], self.h5py.Group)):
+            item = items[name]  # None for a link to nowhere
+            branch = self.branch(item, depth) if item is not None and self._is_new(item) else None
             if branch is not None:
                 found[str(name)] = branch
         return found
