@@ -384,8 +384,8 @@ def _suggest_channel(report: ChannelReport, clock: ClockReport | None) -> list[s
         )
     if report.role == "input" and report.changes < FEW_CHANGES:
         said.append(
-            f"{name} changes only {_count(report.changes, 'time')}: it excites little, and a model will know little beyond these "
-            "levels. Measure with a signal that changes more often."
+            f"{name} changes only {_count(report.changes, 'time')}: it excites little, and a model will know little "
+            "beyond these levels. Measure with a signal that changes more often."
         )
     if report.is_dead:
         said.append(_suggest_trim(report, clock))

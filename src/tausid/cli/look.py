@@ -87,7 +87,8 @@ def _clock_words(clock: ClockReport | None) -> str:
         return f"{words}, uniform"
     gaps = "no gaps"
     if clock.gaps:
-        gaps = f"{clock.gaps} gap{'s' if clock.gaps > 1 else ''}, the longest of {clock.longest:.4g} s after {clock.longest_gap_from:.6g} s"
+        many = "1 gap" if clock.gaps == 1 else f"{clock.gaps} gaps"
+        gaps = f"{many}, the longest of {clock.longest:.4g} s after {clock.longest_gap_from:.6g} s"
     return f"{words}, jitter {100 * clock.jitter:.3g} %, steps {clock.shortest:.4g} to {clock.longest:.4g} s, {gaps}"
 
 
