@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 # One single-threaded process per core is fastest for models this small. Most of the time goes into compiling programs
@@ -41,3 +42,17 @@ def benchmark_folder() -> Path:
     if not folder:
         pytest.skip("TAUSID_DATA is not set: no real benchmark records here")
     return Path(folder)
+
+
+@pytest.fixture(scope="module")
+def one_reading_process() -> Iterator[type]:
+    """One process reads the MATLAB and HDF5 files of all tests, as starting one takes longer than reading hundreds."""
+    from tausid.readers import _isolated
+
+    kind, shared = _isolated.Worker, _isolated.Worker()
+    end = shared.close
+    shared.close = lambda: None
+    _isolated.Worker = lambda: shared
+    yield kind
+    _isolated.Worker = kind
+    end()

@@ -281,7 +281,7 @@ def test_the_tanks_linear_approximation_agrees_with_the_paper(tausid_command, be
         (["fit", "d.csv", *COLUMNS, "--tau", "blah"], "unknown tau 'blah'"),
         (["fit", "none.csv", *COLUMNS, "--tau", "2"], "file 'none.csv' must exist"),
         (["fit", "d.csv", "--input", "w", "--output", "y", "--ts", "1", "--tau", "2"], "unknown column 'w'"),
-        (["fit", "d.csv", "--ts", "1", "--tau", "2"], "no --output was given. d.csv has u, y"),
+        (["fit", "d.csv", "--ts", "1", "--tau", "2"], "none was named, and 'd.csv' names none itself. It has u, y"),
         (
             ["fit", "d.csv", "--input", "u", "--output", "y", "--tau", "2"],
             "either the sampling time `ts` or time stamps",

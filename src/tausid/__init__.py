@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tausid import datasets as datasets
     from tausid import errors as errors
     from tausid import plots as plots
+    from tausid import preparation as preparation
     from tausid import study as study
     from tausid.clocks import split_at_gaps as split_at_gaps
     from tausid.config import Config as Config
@@ -28,10 +29,16 @@ if TYPE_CHECKING:
     from tausid.evaluation import Scores as Scores
     from tausid.evaluation import evaluate as evaluate
     from tausid.evaluation import evaluate_records as evaluate_records
+    from tausid.inspection import Inspection as Inspection
+    from tausid.inspection import look as look
     from tausid.linear import LinearModel as LinearModel
     from tausid.linear import estimate_bla as estimate_bla
     from tausid.linear import estimate_frf as estimate_frf
+    from tausid.preparation import prepare as prepare
+    from tausid.readers import read as read
+    from tausid.readers import read_channels as read_channels
     from tausid.readers import read_csv as read_csv
+    from tausid.readers import record_from_frame as record_from_frame
     from tausid.records import Dataset as Dataset
     from tausid.records import Record as Record
     from tausid.rollout import Adaptive as Adaptive
@@ -46,7 +53,7 @@ if TYPE_CHECKING:
     from tausid.training import FitResult as FitResult
     from tausid.training import fit as fit
 
-_MODULES = ("datasets", "errors", "plots", "study")
+_MODULES = ("datasets", "errors", "plots", "preparation", "study")
 _HOMES = {
     "Adaptive": "rollout",
     "Config": "config",
@@ -56,6 +63,7 @@ _HOMES = {
     "DivergenceError": "errors",
     "FitResult": "training",
     "FixedStep": "rollout",
+    "Inspection": "inspection",
     "Model": "simulation",
     "Record": "records",
     "Scaling": "scaling",
@@ -74,7 +82,12 @@ _HOMES = {
     "evaluate_records": "evaluation",
     "fit": "training",
     "load_model": "simulation",
+    "look": "inspection",
+    "prepare": "preparation",
+    "read": "readers",
+    "read_channels": "readers",
     "read_csv": "readers",
+    "record_from_frame": "readers",
     "recipe_config": "config",
     "split_at_gaps": "clocks",
 }

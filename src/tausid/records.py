@@ -15,6 +15,8 @@ from tausid.errors import DataError
 
 # Time steps that differ by less than this share of their median count as one clock.
 UNIFORM_TOLERANCE = 1e-3
+# Larger numbers are no measurements but marks of a logger for "nothing"; squares of smaller ones stay finite.
+LARGEST = 1e100
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,6 +36,7 @@ class Record:
         input_units: one unit per input channel, `""` where unknown.
         output_units: one unit per output channel, `""` where unknown.
         name: what to call the record in tables and messages.
+        history: what was done to the measured samples, one description per step, the first step first.
 
     Raises:
         DataError: a shape, a length, a name, a unit, a NaN or the order of time breaks its rule.
@@ -47,13 +50,14 @@ class Record:
     input_units: tuple[str, ...]
     output_units: tuple[str, ...]
     name: str = "record"
+    history: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for field in ("u", "y", "t"):
+            object.__setattr__(self, field, _private(as_floats(getattr(self, field), field)))
         _check_shapes(self)
         _check_time(self.t, self.name)
         _check_values(self)
-        for field in ("u", "y", "t"):
-            object.__setattr__(self, field, _private(getattr(self, field)))
 
     @classmethod
     def from_arrays(
@@ -278,10 +282,7 @@ def as_columns(array: ArrayLike, name: str) -> Float[np.ndarray, "N n"]:
     Raises:
         DataError: not numbers, or neither one nor two dimensions.
     """
-    try:
-        values = np.asarray(array, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"`{name}` must be an array of numbers; got {error}. Convert it first.") from None
+    values = as_floats(array, name)
     if values.ndim == 1:
         return values[:, None]
     if values.ndim != 2:
@@ -290,6 +291,28 @@ def as_columns(array: ArrayLike, name: str) -> Float[np.ndarray, "N n"]:
             "Split a batch of experiments into several records."
         )
     return values
+
+
+def as_floats(array: ArrayLike, name: str) -> Float[np.ndarray, "..."]:
+    """An array of real numbers as float64.
+
+    Args:
+        array: the numbers.
+        name: what to call it in messages.
+
+    Returns:
+        A float64 array.
+
+    Raises:
+        DataError: not numbers, or complex ones.
+    """
+    try:
+        given = np.asarray(array)
+        if given.dtype.kind in "cmM":
+            raise TypeError(f"values of type {given.dtype}")
+        return given.astype(np.float64, copy=False)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"`{name}` must be an array of numbers; got {error}. Convert it first.") from None
 
 
 def numbered(letter: str, count: int) -> tuple[str, ...]:
@@ -332,7 +355,8 @@ def make_clock(samples: int, *, ts: float | None, t: ArrayLike | None) -> Float[
         return stamps[:, 0]
     if not (isinstance(ts, int | float | np.number) and np.isfinite(ts) and ts > 0):
         raise DataError(f"`ts` must be a positive number of seconds; got {ts!r}. Give the sampling time.")
-    return np.arange(samples) * float(ts)
+    with np.errstate(over="ignore"):  # a clock that leaves the numbers is refused with its sample
+        return np.arange(samples) * float(ts)
 
 
 def _private(array: ArrayLike) -> Float[np.ndarray, "..."]:
@@ -367,6 +391,8 @@ def _check_shapes(record: Record) -> None:
     for kind, n in (("input", record.nu), ("output", record.ny)):
         for what in ("names", "units"):
             got = getattr(record, f"{kind}_{what}")
+            if not all(isinstance(text, str) for text in got):
+                raise DataError(f"`{kind}_{what}` must be text; got {got!r}. Write them in quotes.")
             if len(got) != n:
                 raise DataError(
                     f"`{kind}_{what}` must have one entry per {kind} channel; got {len(got)} for {n} channels."
@@ -381,8 +407,8 @@ def _check_shapes(record: Record) -> None:
 
 
 def _check_time(t: np.ndarray, name: str) -> None:
-    if not np.all(np.isfinite(t)):
-        row = int(np.flatnonzero(~np.isfinite(t))[0])
+    if not np.all(np.abs(t) <= LARGEST):
+        row = int(np.flatnonzero(~(np.abs(t) <= LARGEST))[0])
         raise DataError(f"time of {name!r} must be finite; sample {row} is {t[row]}. Drop that row.")
     backwards = np.flatnonzero(np.diff(t) <= 0)
     if len(backwards):
@@ -401,6 +427,7 @@ def _check_values(record: Record) -> None:
             f"input {record.input_names[channel]!r} of {record.name!r} must be known at every sample; {len(bad_u)} "
             f"values are NaN or infinite, the first at sample {row}. Fill them in or cut those rows out."
         )
+    _check_size(record)
     bad_y = np.argwhere(np.isinf(record.y))
     if len(bad_y):
         row, channel = bad_y[0]
@@ -412,6 +439,17 @@ def _check_values(record: Record) -> None:
         if np.all(np.isnan(record.y[:, channel])):
             raise DataError(
                 f"output {name!r} of {record.name!r} must have measured samples; all are NaN. Choose another column."
+            )
+
+
+def _check_size(record: Record) -> None:
+    for names, values in ((record.input_names, record.u), (record.output_names, record.y)):
+        large = np.argwhere(np.isfinite(values) & (np.abs(values) > LARGEST))
+        if len(large):
+            row, channel = large[0]
+            raise DataError(
+                f"channel {names[channel]!r} of {record.name!r} must be below {LARGEST:g} in size; sample {row} is "
+                f"{values[row, channel]:g}, as some loggers mark what they did not measure. Replace it by NaN."
             )
 
 

@@ -13,11 +13,14 @@ from tausid.cli.options import (
     X0,
     Columns,
     Data,
+    Fill,
     Inputs,
     Json,
     ModelFile,
+    OneFile,
     Outputs,
     Part,
+    Prepare,
     Skip,
     Time,
     Ts,
@@ -68,6 +71,8 @@ def fit(
     ts: Ts = None,
     time: Time = None,
     unit: Units = None,
+    fill: Fill = None,
+    prepare: Prepare = None,
     tau: Annotated[
         str, typer.Option(help="bla, spectrum, trained, or seconds (one per state separated by commas).")
     ] = "bla",
@@ -99,7 +104,7 @@ def fit(
     from tausid.evaluation import check_skip
     from tausid.run_folder import write_run
 
-    columns = Columns(input, output, ts, time, unit)
+    columns = Columns(input, output, ts, time, unit, fill, prepare)
     records = read_fit_data(
         data, columns, validation=validation, test=test, test_inputs=test_input, test_outputs=test_output
     )
@@ -141,12 +146,44 @@ def fit(
 
 
 @app.command()
+def look(
+    data: OneFile,
+    input: Inputs = None,
+    output: Outputs = None,
+    ts: Ts = None,
+    time: Time = None,
+    fill: Fill = None,
+    prepare: Prepare = None,
+    part: Part = None,
+    plot: Annotated[Path | None, typer.Option(help="Picture to write: PNG, SVG or PDF.")] = None,
+    json: Json = False,
+) -> None:
+    """Take a first look at data: channels, clock, gaps, limits, excitation, and what to do about them."""
+    from tausid.cli.look import channels_to_look_at, print_inspection
+    from tausid.cli.printing import print_json
+    from tausid.inspection import inspect_channels
+    from tausid.plots import check_picture, plot_record, save_figure
+
+    if plot is not None:
+        check_picture(plot)
+    channels = channels_to_look_at(data, Columns(input, output, ts, time, fill=fill, prepare=prepare), part)
+    found = inspect_channels(channels)
+    picture = None if plot is None else save_figure(plot_record(channels), plot)
+    if json:
+        print_json({**found.as_dict(), **({} if picture is None else {"picture": str(picture)})})
+    else:
+        print_inspection(found, picture)
+
+
+@app.command()
 def tau(
     data: Data,
     input: Inputs = None,
     output: Outputs = None,
     ts: Ts = None,
     time: Time = None,
+    fill: Fill = None,
+    prepare: Prepare = None,
     method: Annotated[str, typer.Option(help="bla, spectrum, trained or cv.")] = "bla",
     nx: Annotated[str, typer.Option(help="Order of the linear approximation, or auto.")] = "auto",
     hold: Annotated[str, typer.Option(help="Inputs between samples: zero or first.")] = "zero",
@@ -165,7 +202,8 @@ def tau(
     from tausid.cli.tau import describe_estimate, estimate, estimate_dict
     from tausid.plots import check_picture, plot_tau, save_figure
 
-    records = read_part(data, Columns(input, output, ts, time), "train" if data[0].startswith("@") else None)
+    columns = Columns(input, output, ts, time, fill=fill, prepare=prepare)
+    records = read_part(data, columns, "train" if data[0].startswith("@") else None)
     options = {"seed": seed, "trials": trials, "search": search, "out": out}
     if plot is not None:
         check_picture(plot)  # now, and not after a long search
@@ -181,12 +219,14 @@ def tau(
 @app.command()
 def simulate(
     model: ModelFile,
-    data: Annotated[str, typer.Argument(metavar="DATA", help="A CSV file, or @NAME of a known dataset.")],
+    data: OneFile,
     out: Annotated[Path, typer.Option(help="CSV file to write.")],
     input: Inputs = None,
     output: Outputs = None,
     ts: Ts = None,
     time: Time = None,
+    fill: Fill = None,
+    prepare: Prepare = None,
     part: Part = None,
     dt: Annotated[float | None, typer.Option(help="Seconds between simulated samples.")] = None,
     x0: X0 = None,
@@ -196,7 +236,7 @@ def simulate(
     from tausid.cli.runs import write_simulation
 
     loaded = tausid.load_model(model)
-    record = read_part([data], Columns(input, output, ts, time), part)[0]
+    record = read_part([data], Columns(input, output, ts, time, fill=fill, prepare=prepare), part)[0]
     simulation = loaded.simulate(record, dt=dt, x0=x0)
     path = write_simulation(out, record, simulation)
     print(f"simulated {len(simulation.t)} samples of {record.name}, the first {simulation.n_skipped} for the "
@@ -211,6 +251,8 @@ def evaluate(
     output: Outputs = None,
     ts: Ts = None,
     time: Time = None,
+    fill: Fill = None,
+    prepare: Prepare = None,
     part: Part = None,
     skip: Skip = None,
     x0: X0 = None,
@@ -222,7 +264,7 @@ def evaluate(
     from tausid.run_folder import describe_model, score_dict
 
     loaded = tausid.load_model(model)
-    records = read_part(data, Columns(input, output, ts, time), part)
+    records = read_part(data, Columns(input, output, ts, time, fill=fill, prepare=prepare), part)
     scores = tausid.evaluate_records(loaded, records, skip=skip, x0=x0)
     if json:
         print_json({**score_dict(scores), **describe_model(loaded, model)})
@@ -238,7 +280,7 @@ def info(
 ) -> None:
     """Say what a model file holds, or which engine computes on this machine."""
     import tausid
-    from tausid.cli.printing import describe_tau, print_json, print_pairs
+    from tausid.cli.printing import describe_preparation, describe_tau, print_json, print_pairs
     from tausid.cli.runs import describe_engines
     from tausid.run_folder import describe_model
 
@@ -261,7 +303,7 @@ def info(
     else:
         flat = {**content, "tau": describe_tau(loaded), **content.pop("config"), **content.pop("provenance")}
         del flat["config"], flat["provenance"]
-        print_pairs(flat)
+        print_pairs({**flat, "preparation": describe_preparation(loaded)})
 
 
 @app.command()

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from tausid.tau import Tau
 
 Data = Annotated[
-    list[str], typer.Argument(metavar="DATA...", help="CSV files, folders of them, or @NAME of a known dataset.")
+    list[str],
+    typer.Argument(
+        metavar="DATA...", help="CSV, MATLAB, Parquet or HDF5 files, folders of them, or @NAME of a known dataset."
+    ),
+]
+OneFile = Annotated[
+    str, typer.Argument(metavar="DATA", help="A CSV, MATLAB, Parquet or HDF5 file, or @NAME of a known dataset.")
 ]
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file that `tausid fit` wrote.")]
 Inputs = Annotated[list[str] | None, typer.Option("--input", help="Input column; repeat for several.")]
@@ -25,6 +31,11 @@ Outputs = Annotated[list[str] | None, typer.Option("--output", help="Output colu
 Ts = Annotated[float | None, typer.Option("--ts", help="Sampling time in seconds.")]
 Time = Annotated[str | None, typer.Option("--time", help="Time column in seconds, instead of --ts.")]
 Units = Annotated[list[str] | None, typer.Option("--unit", help="Unit of a channel, as NAME=UNIT; all or none.")]
+Fill = Annotated[str | None, typer.Option("--fill", help="Missing inputs: hold or linear; else they are an error.")]
+Prepare = Annotated[
+    list[str] | None,
+    typer.Option("--prepare", help='A step such as "decimate 10" or "trim 0 20"; repeat for several, in order.'),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 Skip = Annotated[
     int | None, typer.Option("--skip", min=0, help="Leading samples not to score; max(na, nb) by default.")
@@ -40,7 +51,7 @@ Part = Annotated[
 
 HAVE_OPTIONS = ("nx", "seed", "recipe", "protocol", "tau", "out", "resume", "overwrite", "test", "validation")
 # What a folder is searched for.
-ENDINGS = (".csv", ".txt", ".tsv")
+ENDINGS = (".csv", ".txt", ".tsv", ".mat", ".h5", ".hdf5", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -53,6 +64,8 @@ class Columns:
         ts: sampling time in seconds.
         time: time column, instead of `ts`.
         units: units of the channels, as NAME=UNIT.
+        fill: what to do about missing inputs.
+        prepare: steps of preparation, in order.
     """
 
     inputs: Sequence[str] | None
@@ -60,6 +73,8 @@ class Columns:
     ts: float | None
     time: str | None
     units: Sequence[str] | None = None
+    fill: str | None = None
+    prepare: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -92,16 +107,16 @@ def read_record(data: str, columns: Columns) -> Record:
     Raises:
         DataError: no output column, or the file breaks a rule.
     """
-    from tausid.readers import csv_columns, read_csv
+    from tausid.preparation import prepare
+    from tausid.readers import read
 
-    if not columns.outputs:
-        raise DataError(
-            f"a fit or a simulation must know its columns; no --output was given. {data} has "
-            f"{', '.join(csv_columns(data))}: name inputs with --input and outputs with --output."
-        )
     units = dict(split_pair(pair, "--unit", "pump=V") for pair in columns.units) if columns.units else None
-    inputs, outputs = list(columns.inputs or ()), list(columns.outputs)
-    return read_csv(data, inputs=inputs, outputs=outputs, ts=columns.ts, time=columns.time, units=units)
+    inputs = list(columns.inputs) if columns.inputs else None
+    outputs = list(columns.outputs) if columns.outputs else None
+    record = read(
+        data, inputs=inputs, outputs=outputs, ts=columns.ts, time=columns.time, units=units, fill=columns.fill
+    )
+    return prepare(record, *(columns.prepare or ()))
 
 
 def read_records(data: Sequence[str], columns: Columns) -> tuple[Record, ...]:
@@ -161,7 +176,13 @@ def read_part(data: Sequence[str], columns: Columns, part: str | None) -> tuple[
     if part not in (None, "train", "test"):
         raise ConfigError(f"`--part` must be train or test; got {part!r}. Choose one of these.")
     dataset = _load(known, columns)
-    return (dataset.train,) if part == "train" else dataset.tests
+    return _prepared((dataset.train,) if part == "train" else dataset.tests, columns)
+
+
+def _prepared(records: Sequence[Record], columns: Columns) -> tuple[Record, ...]:
+    from tausid.preparation import prepare
+
+    return tuple(prepare(record, *(columns.prepare or ())) for record in records)
 
 
 def read_fit_data(
@@ -194,7 +215,7 @@ def read_fit_data(
     if known is not None:
         others = {"--test": test, "--test-input": test_inputs, "--test-output": test_outputs}
         dataset = _load(known, columns, **others, **{"--validation": validation})
-        return FitData((dataset.train,), (), dataset.tests, dataset.name)
+        return FitData(_prepared((dataset.train,), columns), (), _prepared(dataset.tests, columns), dataset.name)
     train = read_records(data, columns)
     held_out = read_records(validation, columns) if validation else ()
     name = Path(data[0]).resolve().stem
@@ -298,7 +319,7 @@ def _load(data: str, columns: Columns, **options: Any) -> Dataset:
     from tausid import datasets
 
     described = {"--input": columns.inputs, "--output": columns.outputs, "--ts": columns.ts, "--time": columns.time}
-    for name, value in {**described, "--unit": columns.units, **options}.items():
+    for name, value in {**described, "--unit": columns.units, "--fill": columns.fill, **options}.items():
         if value:
             raise ConfigError(f"`{name}` is for files; {data} is a known dataset with its own channels. Leave it out.")
     return datasets.load(data.removeprefix("@"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tausid.cli.options import Columns, Data, Inputs, Outputs, Part, Time, Ts, Units, read_part
+from tausid.cli.options import Columns, Inputs, OneFile, Outputs, Part, Time, Ts, Units, read_part
 from tausid.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ Models = Annotated[list[Path], typer.Argument(metavar="MODEL...", help="Model fi
 
 @plot_app.command("scaling")
 def plot_scaling(
-    data: Data,
+    data: OneFile,
     tau: Annotated[float, typer.Option(help="The normalization constant in seconds.")],
     out: Picture,
     input: Inputs = None,
@@ -36,7 +36,7 @@ def plot_scaling(
     part: Part = None,
 ) -> None:
     """Outputs over seconds and over normalized time."""
-    record = read_part(data, Columns(input, output, ts, time, unit), part)[0]
+    record = read_part([data], Columns(input, output, ts, time, unit), part)[0]
 
     def draw() -> Figure:
         from tausid.plots import plot_time_scaling
@@ -60,7 +60,7 @@ def plot_simulation(
     part: Part = None,
 ) -> None:
     """Measured outputs against the simulations of one or several models, residuals below."""
-    record = read_part(data, Columns(input, output, ts, time, unit), part)[0]
+    record = read_part([data], Columns(input, output, ts, time, unit), part)[0]
     names = name_models(models, label)
 
     def draw() -> Figure:

@@ -66,6 +66,22 @@ def print_pairs(pairs: Mapping[str, object]) -> None:
         print(f"{name:<{width}}  {value}")
 
 
+def print_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print plain columns, the first one to the left and the others to the right; empty ones are left out.
+
+    Args:
+        header: names of the columns.
+        rows: cells.
+    """
+    kept = [i for i in range(len(header)) if any(row[i] for row in rows)]
+    widths = [max(len(header[i]), *(len(row[i]) for row in rows)) for i in kept]
+    for row in (header, *rows):
+        first, *others = (
+            row[i].ljust(width) if i == kept[0] else row[i].rjust(width) for i, width in zip(kept, widths, strict=True)
+        )
+        print("  ".join([first, *others]).rstrip())
+
+
 def describe_tau(model: Model) -> str:
     """Tau in words, with the normalized sampling time and where it came from.
 
@@ -79,3 +95,16 @@ def describe_tau(model: Model) -> str:
     seconds = f"{tau:.4g} s" if isinstance(tau, float) else ", ".join(f"{t:.4g}" for t in tau) + " s"
     kind = "trained from a start value" if model.state_space.tau.trainable else "fixed"
     return f"{seconds} (Ts/tau = {model.ts_over_tau:.4g}; {model.state_space.tau.source}, {kind})"
+
+
+def describe_preparation(model: Model) -> str:
+    """What was done to the training data before the fit, in words.
+
+    Args:
+        model: the model.
+
+    Returns:
+        One line per step.
+    """
+    steps = [f"{name}: {step}" for name, history in model.provenance.get("preparation", {}).items() for step in history]
+    return "\n  ".join(steps) or "none"

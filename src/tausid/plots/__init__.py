@@ -4,6 +4,7 @@ from tausid.plots._band import plot_band as plot_band
 from tausid.plots._comparison import plot_comparison as plot_comparison
 from tausid.plots._comparison import plot_simulation as plot_simulation
 from tausid.plots._linear import plot_bla as plot_bla
+from tausid.plots._record import plot_record as plot_record
 from tausid.plots._residuals import plot_residuals as plot_residuals
 from tausid.plots._residuals import plot_states as plot_states
 from tausid.plots._scaling import plot_time_scaling as plot_time_scaling

@@ -9,7 +9,8 @@ from typing import Any
 
 from tausid import datasets
 from tausid.errors import ConfigError, unknown_name
-from tausid.readers import read_csv
+from tausid.preparation import prepare
+from tausid.readers import read
 from tausid.records import Record
 
 
@@ -23,6 +24,8 @@ class DataSource:
         outputs: output columns of a file.
         ts: sampling time of a file in seconds.
         time: time column of a file, instead of `ts`.
+        fill: how missing inputs of a file are filled: `hold` or `linear`.
+        prepare: steps such as `decimate 10`, in order, for all records.
         test: test file; the training file where only test columns are given.
         test_inputs: input columns of the test record; by default the training record's.
         test_outputs: output columns of the test record; by default the training record's.
@@ -33,6 +36,8 @@ class DataSource:
     outputs: tuple[str, ...] = ()
     ts: float | None = None
     time: str | None = None
+    fill: str | None = None
+    prepare: tuple[str, ...] = ()
     test: str | None = None
     test_inputs: tuple[str, ...] = ()
     test_outputs: tuple[str, ...] = ()
@@ -62,8 +67,12 @@ def source_from_table(value: Any, folder: Path) -> DataSource:
     plain: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in value.items()}
     for key in ("train", "test"):
         if key in plain:
-            plain[key] = str((folder / str(plain[key])).resolve())
+            plain[key] = _path(str(plain[key]), folder)
     return DataSource(**plain)
+
+
+def _path(name: str, folder: Path) -> str:
+    return name if name.startswith("@") else str((folder / name).resolve())
 
 
 @functools.lru_cache(maxsize=4)
@@ -81,7 +90,8 @@ def load_source(source: DataSource) -> tuple[Record, tuple[Record, ...]]:
     """
     if source.train.startswith("@"):
         dataset = datasets.load(source.train.removeprefix("@"))
-        return dataset.train, dataset.tests
+        tests = tuple(prepare(record, *source.prepare) for record in dataset.tests)
+        return prepare(dataset.train, *source.prepare), tests
     train = _read(source.train, source.inputs, source.outputs, source)
     if source.test is None and not source.test_outputs:
         return train, ()
@@ -90,4 +100,12 @@ def load_source(source: DataSource) -> tuple[Record, tuple[Record, ...]]:
 
 
 def _read(path: str, inputs: tuple[str, ...], outputs: tuple[str, ...], source: DataSource) -> Record:
-    return read_csv(path, inputs=list(inputs), outputs=list(outputs), ts=source.ts, time=source.time)
+    record = read(
+        path,
+        inputs=list(inputs) or None,
+        outputs=list(outputs) or None,
+        ts=source.ts,
+        time=source.time,
+        fill=source.fill,
+    )
+    return prepare(record, *source.prepare)

@@ -204,6 +204,7 @@ def make_result(problem: Problem, run: RunState) -> FitResult:
         "versions": versions,
         "train": [record.name for record in problem.split.train],
         "validation": [record.name for record in problem.split.validation],
+        "preparation": {record.name: list(record.history) for record in problem.split.train if record.history},
         "data": fingerprint((*problem.split.train, *problem.split.validation)),
     }
     best, last = (
