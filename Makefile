@@ -21,7 +21,7 @@ help:
 # A stamp per set of extras, renewed when the dependencies or the compiled sources change.
 SOURCES = .venv/made $(wildcard src/tausid/rollout/csrc/*)
 .venv/demo: $(SOURCES)
-	$(PIP) --no-build-isolation -e ".[plots,official]"
+	$(PIP) --no-build-isolation -e ".[report,official]"
 	@touch $@
 
 .venv/test: $(SOURCES)

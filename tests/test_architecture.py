@@ -20,7 +20,7 @@ SOURCE = Path(tausid.__file__).parent
 ORDER = [
     "errors", "records", "readers", "datasets", "scaling", "linear", "tau_estimation", "config", "tau", "networks",
     "steppers", "holds", "rollout", "models", "losses", "windows", "free_run", "storage", "simulation", "evaluation",
-    "residuals", "progress", "training", "tau_search", "plots", "report", "cli",
+    "residuals", "progress", "training", "runs", "tau_search", "plots", "report", "cli",
 ]  # fmt: skip
 
 

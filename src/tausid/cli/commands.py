@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,16 +23,19 @@ from tausid.cli.options import (
     Time,
     Ts,
     Units,
+    data_sums,
     parse_settings,
     parse_tau,
     read_fit_data,
     read_part,
 )
 from tausid.cli.plot import plot_app
+from tausid.cli.report import report_command
 
 if TYPE_CHECKING:
     from tausid.evaluation import Score
     from tausid.records import Record
+    from tausid.runs import Experiment
     from tausid.simulation import Model
 
 app = typer.Typer(
@@ -44,6 +48,7 @@ app = typer.Typer(
 datasets_app = typer.Typer(help="Benchmark records by name.", no_args_is_help=True)
 app.add_typer(datasets_app, name="datasets")
 app.add_typer(plot_app, name="plot")
+app.command("report")(report_command)
 
 
 def _show_version(asked: bool) -> None:
@@ -88,13 +93,16 @@ def fit(
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/... by default.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
+    report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")] = True,
     json: Json = False,
 ) -> None:
     """Identify a model from measured data, score it by free-run simulation, and save it."""
     import tausid
     from tausid.cli.printing import describe_tau, print_json, print_pairs, print_scores
+    from tausid.cli.report import write_report_if_possible
     from tausid.cli.runs import prepare_run, write_run
     from tausid.evaluation import check_skip
+    from tausid.runs import Run
 
     columns = Columns(input, output, ts, time, unit)
     records = read_fit_data(data, columns, test=test, test_inputs=test_input, test_outputs=test_output)
@@ -118,16 +126,18 @@ def fit(
         **settings,
     )
     if result.status == "interrupted":
-        print(f"{result.message}\nresume with: {_resume_command(folder)}", file=sys.stderr)
+        print(f"{result.message}\nresume with: {_command(folder)} --resume", file=sys.stderr)
         raise typer.Exit(130)
-    train = _scores(result.model, (records.train,), skip)
-    tests = _scores(result.model, records.tests, skip)
-    paths, summary = write_run(folder, result, train, tests)
+    run = Run.from_result(result, train=(records.train,), tests=records.tests, skip=skip)
+    run = replace(run, name=records.name, command=_command(folder), sources=data_sums(data, test))
+    paths, summary = write_run(folder, result, run)
+    if report:
+        paths |= write_report_if_possible(folder)
     if json:
         print_json(summary)
     else:
         print_pairs({"tau": describe_tau(result.model), "status": f"{result.status}: {result.message}"})
-        print_scores([*_labelled("train", train), *_labelled("test", tests)], result.model)
+        print_scores(_labelled(run.experiments), result.model)
         print_pairs(paths)
     if result.status == "diverged":
         print(f"error: {result.message}", file=sys.stderr)
@@ -289,11 +299,13 @@ def _scores(model: Model, records: Sequence[Record], skip: int | None) -> dict[s
     return {record.name: evaluate_record(model, record, skip=skip) for record in records}
 
 
-def _labelled(role: str, scores: dict[str, Score]) -> list[tuple[str, Score]]:
-    return [(role if name == role else f"{role}: {name}", score) for name, score in scores.items()]
+def _labelled(experiments: Sequence[Experiment]) -> list[tuple[str, Score]]:
+    names = [(e.role if e.record.name == e.role else f"{e.role}: {e.record.name}") for e in experiments]
+    return [(name, experiment.score) for name, experiment in zip(names, experiments, strict=True)]
 
 
-def _resume_command(folder: Path) -> str:
+def _command(folder: Path) -> str:
+    """The command that makes the same run, into the same folder."""
     arguments = [argument for argument in sys.argv[1:] if argument not in ("--resume", "--overwrite")]
     where = [] if "--out" in arguments else ["--out", str(folder)]
-    return shlex.join(["tausid", *arguments, *where, "--resume"])
+    return shlex.join(["tausid", *arguments, *where])

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import tausid
 from tausid.cli.printing import describe_tau, print_pairs, print_scores
-from tausid.cli.runs import MODEL, write_simulation
+from tausid.cli.runs import write_simulation
 from tausid.records import Dataset
+from tausid.runs import MODEL
 from tausid.storage import check_writable
 
 # The official download may wait forever without internet; the demo must not.

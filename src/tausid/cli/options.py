@@ -159,6 +159,24 @@ def read_fit_data(
     return FitData(train, (read_record(test or data, others),), name)
 
 
+def data_sums(data: str, test: str | None) -> dict[str, str]:
+    """Checksums of the files that a fit was given.
+
+    Args:
+        data: path of a file, or `@NAME`.
+        test: path of the test file, or None.
+
+    Returns:
+        sha256 by the name of the file.
+    """
+    from tausid import datasets
+    from tausid.runs import file_sums
+
+    if data.startswith("@"):
+        return file_sums(datasets.fetch(data.removeprefix("@")))
+    return file_sums([data, *([] if test is None else [test])])
+
+
 def parse_tau(text: str, *, trainable: bool) -> float | list[float] | str | Tau:
     """Tau from the command line: the name of an estimator, seconds, or one per state separated by commas.
 

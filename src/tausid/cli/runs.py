@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import dataclasses
-import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +13,22 @@ from tausid.errors import ConfigError
 from tausid.evaluation import Score
 from tausid.records import Record
 from tausid.rollout import describe_engine, fused_missing, instruction_sets
+from tausid.runs import (
+    HISTORY,
+    MODEL,
+    RECORDS,
+    RESULT,
+    Experiment,
+    Run,
+    csv_cell,
+    csv_table,
+    write_experiments,
+    write_history,
+)
 from tausid.simulation import Model, Simulation
 from tausid.storage import write_text
-from tausid.training import FitResult, HistoryRow
+from tausid.training import FitResult
 from tausid.training.checkpoint import FILE_NAME as CHECKPOINT
-
-MODEL, RESULT, HISTORY = "model.safetensors", "result.json", "history.csv"
 
 
 def prepare_run(out: Path | None, name: str, seed: int, *, resume: bool, overwrite: bool) -> Path:
@@ -46,7 +53,7 @@ def prepare_run(out: Path | None, name: str, seed: int, *, resume: bool, overwri
         if resume:
             raise ConfigError("`--resume` must know which run to go on with; no --out was given. Add --out FOLDER.")
         return _next_free(Path("runs") / f"{name}-seed{seed}")
-    held = [out / file for file in (CHECKPOINT, MODEL, RESULT, HISTORY) if (out / file).exists()]
+    held = [out / file for file in (CHECKPOINT, MODEL, RESULT, HISTORY, RECORDS) if (out / file).exists()]
     if held and not (resume or overwrite):
         raise ConfigError(
             f"`--out` must be a folder without a run; {out} holds one. Go on with it by --resume, replace it by "
@@ -55,36 +62,46 @@ def prepare_run(out: Path | None, name: str, seed: int, *, resume: bool, overwri
     return out
 
 
-def write_run(
-    folder: Path, result: FitResult, train: Mapping[str, Score], tests: Mapping[str, Score]
-) -> tuple[dict[str, Path], dict[str, Any]]:
-    """Write model, history and summary of a finished fit.
+def write_run(folder: Path, result: FitResult, run: Run) -> tuple[dict[str, Path], dict[str, Any]]:
+    """Write model, history, records and summary of a finished fit.
 
     Args:
         folder: the run's folder.
         result: the fit.
-        train: scores of the training records, by name.
-        tests: scores of the test records, by name.
+        run: the same with its records and free runs.
 
     Returns:
         The paths by what they are, and the summary as plain JSON values.
     """
     paths = {"model": result.model.save(folder / MODEL)}
+    tests = scores_by_name(run.of_role("test"))
     summary = {
-        **score_dict(train),
-        "status": result.status,
-        "message": result.message,
-        "steps": result.steps,
-        "best_step": result.best_step,
-        "seconds": result.seconds,
+        **score_dict(scores_by_name(run.of_role("train"))),
+        **run.summary,
         **describe_model(result.model, paths["model"]),
         "protocol": result.config.protocol,
         "recipe": result.config.recipe,
         **({"test": score_dict(tests)} if tests else {}),
+        "data": run.name,
+        "command": run.command,
+        "sources": dict(run.sources),
     }
-    paths["history"] = write_text(folder / HISTORY, _history_csv(result.history))
+    write_experiments(folder, run.experiments)
+    paths["history"] = write_history(folder, result.history)
     paths["summary"] = write_text(folder / RESULT, json.dumps(summary, indent=2) + "\n")
     return paths, summary
+
+
+def scores_by_name(experiments: Iterable[Experiment]) -> dict[str, Score]:
+    """Scores by the name of their record.
+
+    Args:
+        experiments: the free runs.
+
+    Returns:
+        The scores.
+    """
+    return {experiment.record.name: experiment.score for experiment in experiments}
 
 
 def score_dict(scores: Mapping[str, Score]) -> dict[str, Any]:
@@ -157,8 +174,8 @@ def write_simulation(path: Path, record: Record, simulation: Simulation) -> Path
         columns += [record.u, record.y]
         header += [*record.input_names, *record.output_names]
     table = np.concatenate([*columns, simulation.y], axis=1)
-    rows = ([_cell(value) for value in row] for row in table.tolist())
-    return write_text(path, _csv([*header, *simulated], rows))
+    rows = ([csv_cell(value) for value in row] for row in table.tolist())
+    return write_text(path, csv_table([*header, *simulated], rows))
 
 
 def _next_free(folder: Path) -> Path:
@@ -167,24 +184,3 @@ def _next_free(folder: Path) -> Path:
         number += 1
         free = folder.with_name(f"{folder.name}-{number}")
     return free
-
-
-def _history_csv(history: Sequence[HistoryRow]) -> str:
-    names = [field.name for field in dataclasses.fields(HistoryRow)]
-    rows = (
-        [" ".join(map(str, v)) if isinstance(v, tuple) else _cell(v) for v in dataclasses.astuple(row)]
-        for row in history
-    )
-    return _csv(names, rows)
-
-
-def _cell(value: float) -> str:
-    return "" if value != value else repr(value)
-
-
-def _csv(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return text.getvalue()
