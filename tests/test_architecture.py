@@ -18,7 +18,8 @@ SOURCE = Path(tausid.__file__).parent
 
 # Each module may import only what stands before it: data flow in one direction.
 ORDER = [
-    "errors", "records", "readers", "datasets", "scaling", "linear", "tau_estimation", "config", "tau", "networks",
+    "errors", "display", "records", "readers", "datasets", "scaling", "linear", "tau_estimation", "config", "tau",
+    "networks",
     "steppers", "holds", "rollout", "models", "losses", "windows", "free_run", "storage", "simulation", "evaluation",
     "residuals", "progress", "training", "runs", "tau_search", "plots", "report", "cli",
 ]  # fmt: skip

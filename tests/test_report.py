@@ -152,6 +152,12 @@ def test_inputs_outside_of_the_training_range_are_named():
     assert level_of(run, "lie outside of the range of the training inputs") == "note"
 
 
+def test_test_records_may_have_other_names(run):
+    renamed = run_with([("train", sines(400), 0.1), ("test", sines(300, input="u2", output="y2"), 0.1)])
+    assert level_of(renamed, "About as good on new data as on training data") == "good"
+    assert "y2 is wrong by" in judge(renamed, []).sentence
+
+
 def test_residuals_that_follow_the_input_are_named_in_the_verdict():
     rng = np.random.default_rng(0)
     u = rng.normal(size=500)

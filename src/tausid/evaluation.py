@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from tausid.display import html_table
 from tausid.errors import DataError
 from tausid.records import Record
 from tausid.simulation import Model, Simulation
@@ -40,6 +41,12 @@ class Score:
     def total_rmse(self) -> float:
         """The paper's `e_RMSE = sqrt(mean ||y - y_hat||^2)`, all outputs together."""
         return float(np.sqrt(sum(value**2 for value in self.rmse.values())))
+
+    def _repr_html_(self) -> str:
+        rows = [(name, self.rmse[name], self.nrmse[name], self.fit_percent[name]) for name in self.rmse]
+        left_out = f"{self.n_scored} samples, {self.n_skipped} skipped"
+        title = f"Free run over {self.record}: {left_out}" + ("" if self.status == "ok" else f", {self.status}")
+        return html_table(title, rows, header=("output", "RMSE", "NRMSE", "fit %"))
 
     def as_dict(self) -> dict[str, Any]:
         """The score as plain JSON values; infinite errors are null."""

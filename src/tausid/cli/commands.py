@@ -131,14 +131,13 @@ def fit(
     run = Run.from_result(result, train=(records.train,), tests=records.tests, skip=skip)
     run = replace(run, name=records.name, command=_command(folder), sources=data_sums(data, test))
     paths, summary = write_run(folder, result, run)
-    if report:
-        paths |= write_report_if_possible(folder)
+    page = write_report_if_possible(folder) if report else {}
     if json:
-        print_json(summary)
+        print_json({**summary, **{name: str(path) for name, path in page.items()}})
     else:
         print_pairs({"tau": describe_tau(result.model), "status": f"{result.status}: {result.message}"})
         print_scores(_labelled(run.experiments), result.model)
-        print_pairs(paths)
+        print_pairs({**paths, **page})
     if result.status == "diverged":
         print(f"error: {result.message}", file=sys.stderr)
         raise typer.Exit(1)
@@ -269,7 +268,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("demo"),
     max_steps: Annotated[int, typer.Option(help="Most optimiser steps.")] = 1500,
 ) -> None:
-    """Identify the cascaded tanks, from data to a model, scores and a picture."""
+    """Identify the cascaded tanks, from data to a model, scores, a picture and a report."""
     from tausid.cli.demo import run_demo
 
     run_demo(out, max_steps)

@@ -79,7 +79,7 @@ def judge(run: Run, tests: Sequence[ResidualTest | str]) -> Verdict:
         gauge["linear model"] = max(100.0 * (1.0 - linear[output] / score.rmse[output] * score.nrmse[output]), 0.0)
     checks = (
         _check_data(run),
-        *_check_gap(run, output),
+        *_check_gap(run, list(score.nrmse).index(output)),
         *_check_linear(judged, output, linear),
         *_check_residuals(tests),
         *_check_range(run),
@@ -136,10 +136,11 @@ def _check_data(run: Run) -> Check:
     return Check("good", f"Scored on {many}.")
 
 
-def _check_gap(run: Run, output: str) -> Iterator[Check]:
+def _check_gap(run: Run, output: int) -> Iterator[Check]:
     if not run.of_role("test"):
         return
-    train, test = (run.of_role(role)[0].score.nrmse[output] for role in ("train", "test"))
+    # By number: a test record may have other names for its columns.
+    train, test = (list(run.of_role(role)[0].score.nrmse.values())[output] for role in ("train", "test"))
     if not np.isfinite([train, test]).all() or train == 0:
         return
     words = f"{share(train)} of the deviation on the training record, {share(test)} on the test record"
