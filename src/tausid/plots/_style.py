@@ -91,9 +91,9 @@ def new_figure(height: float, width: float = WIDTH) -> Figure:
     Returns:
         The figure.
     """
-    from matplotlib.figure import Figure
+    from tausid.plots._figure import ShownFigure
 
-    return Figure(figsize=(width, height), layout="constrained")
+    return ShownFigure(figsize=(width, height), layout="constrained")
 
 
 def legend_above(panel: Axes) -> None:
