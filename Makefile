@@ -7,7 +7,7 @@ PIP = $(BIN)/pip install --quiet --disable-pip-version-check
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo   identify the cascaded tanks, from data to a model, scores and a picture"
+	@echo "make demo   identify the cascaded tanks, from data to a model, scores, a picture and a report"
 	@echo "make test   the demo, linters, and the fast test suite"
 
 # What the package is built with lies in .venv before it, so that its build needs no second copy of JAX.
@@ -21,7 +21,7 @@ help:
 # A stamp per set of extras, renewed when the dependencies or the compiled sources change.
 SOURCES = .venv/made $(wildcard src/tausid/rollout/csrc/*)
 .venv/demo: $(SOURCES)
-	$(PIP) --no-build-isolation -e ".[plots,official]"
+	$(PIP) --no-build-isolation -e ".[report,official]"
 	@touch $@
 
 .venv/test: $(SOURCES)

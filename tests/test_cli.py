@@ -88,6 +88,28 @@ def test_fit_prints_one_json_object_with_the_promised_keys(run):
     assert Path(summary["model"]).is_file()
 
 
+def test_fit_writes_a_report_that_can_be_made_again(tausid_command, run, tmp_path):
+    page = run["folder"] / "a" / "report.html"
+    assert run["json"]["report"] == str(page)
+    text = page.read_text()
+    for words in ("sha256 of train.csv", "sha256 of test.csv", "tausid fit", "--max-steps 60"):
+        assert words in text
+    done = tausid_command("report", run["folder"] / "a", "--out", tmp_path / "again.html")
+    assert (done.returncode, done.stdout.strip()) == (0, str(tmp_path / "again.html"))
+    assert (tmp_path / "again.html").read_text() == text
+
+
+def test_a_fit_without_report_leaves_none_and_one_without_jinja2_says_why(tausid_command, run, tmp_path, monkeypatch):
+    few = [run["data"], *COLUMNS, *SMALL, "--max-steps", 1]
+    assert tausid_command("fit", *few, "--out", tmp_path / "a", "--no-report").returncode == 0
+    assert not (tmp_path / "a" / "report.html").exists()
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    done = tausid_command("fit", *few, "--out", tmp_path / "b")
+    assert done.returncode == 0
+    assert "note: no report was written: a report needs jinja2" in done.stderr
+    assert (tmp_path / "b" / "result.json").exists()
+
+
 def test_progress_goes_to_standard_error_in_plain_lines(run):
     assert "compiling the training step" in run["stderr"]
     assert "step 60/60, loss" in run["stderr"]

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from problems import wiener_record
+from problems import multisine, wiener_record
 from typer.testing import CliRunner
 
 import tausid
 from tausid.cli.commands import app
 from tausid.cli.plot import name_models
+from tausid.runs import write_history
+from tausid.training import HistoryRow
 
 COLUMNS = ("--input", "u", "--output", "y", "--ts", "0.5")
 
@@ -49,6 +51,39 @@ def test_simulations_of_several_models_are_drawn_with_their_names(folder):
     assert "two (RMSE" in out.read_text()
     run("plot", "simulation", models[0], *data, "--out", out)
     assert "simulated" in out.read_text()
+
+
+def test_residuals_are_drawn_and_explained(folder):
+    out = folder / "residuals.svg"
+    printed = run("plot", "residuals", folder / "seed0", "--data", folder / "log.csv", *COLUMNS, "--out", out)
+    assert "Residuals of y are" in printed
+    assert "residual of y with earlier u" in out.read_text()
+
+
+def test_states_are_drawn(folder):
+    out = folder / "states.svg"
+    run("plot", "states", folder / "seed0", "--data", folder / "log.csv", *COLUMNS, "--out", out)
+    assert "x2" in out.read_text()
+
+
+def test_history_and_tau_are_drawn_from_the_folder_of_a_run(folder):
+    write_history(folder, [HistoryRow(50, 0.1, 0.3, 3e-3, 74.0, 1.5, 0.2)])
+    (folder / "result.json").write_text('{"status": "completed", "best_step": 50}')
+    run("plot", "history", folder, "--out", folder / "history.svg")
+    assert "best: 0.3, step 50" in (folder / "history.svg").read_text()
+    run("plot", "tau", folder, "--out", folder / "tau.svg")
+    assert "best, step 50" in (folder / "tau.svg").read_text()
+
+
+def test_the_linear_approximation_is_drawn_with_distortion_where_the_input_is_periodic(folder):
+    u = np.tile(multisine(100, lines=10, seed=0), 4)
+    y = u + 0.1 * u**3 + 0.01 * np.random.default_rng(0).normal(size=400)
+    np.savetxt(folder / "periodic.csv", np.stack([u, y], axis=1), delimiter=",", header="u,y", comments="")
+    out = folder / "bla.svg"
+    run("plot", "bla", folder / "periodic.csv", *COLUMNS, "--nx", 1, "--period", 100, "--skip-periods", 1, "--out", out)
+    assert "noise" in out.read_text()
+    run("plot", "bla", folder / "log.csv", *COLUMNS, "--out", out)
+    assert "frequency response" in out.read_text()
 
 
 def test_names_of_models_are_as_short_as_they_can_be():

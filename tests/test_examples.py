@@ -51,6 +51,7 @@ def test_the_demo_without_the_real_record_says_so(tmp_path, capfd, monkeypatch):
 def assert_demo_is_complete(printed: str, folder: Path) -> None:
     assert "tau     " in printed
     assert "Ts/tau = " in printed
-    for name in ("model.safetensors", "simulation.csv", "simulation.png"):
+    for name in ("model.safetensors", "simulation.csv", "simulation.png", "report.html"):
         assert str(folder / name) in printed
         assert (folder / name).stat().st_size > 1000
+    assert printed.rstrip().endswith(str(folder / "report.html"))

@@ -64,6 +64,11 @@ def test_a_figure_becomes_a_file_the_same_one_each_time(tmp_path, ending, start)
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
+def test_a_figure_shows_itself_in_a_notebook():
+    record = make_record()
+    assert plot_simulation(record, simulation_of(record, 0.1))._repr_png_().startswith(b"\x89PNG")
+
+
 def test_another_ending_is_refused(tmp_path):
     record = make_record()
     with pytest.raises(ConfigError, match=r"must end in .png, .svg, .pdf; got 'x.jpg'"):
@@ -235,7 +240,13 @@ def test_the_linear_approximation_is_drawn_with_noise_and_distortion():
     amplitude, phase, poles = figure.axes
     curve, points, noise, distortion = amplitude.lines
     drawn = np.interp(freq, curve.get_xdata(), curve.get_ydata())
-    np.testing.assert_allclose(drawn, np.abs(gain[:, 0]), rtol=1e-2)  # 400 points over three decades
+    z = np.exp(2j * np.pi * freq * 0.5)[:, None, None]  # the exact response from sample to sample
+    sampled = model.Cd @ np.linalg.solve(z * np.eye(2) - model.Ad, model.Bd[None]) + model.Dd
+    sampled = sampled[:, 0, 0] * model.scaling.y_std / model.scaling.u_std
+    np.testing.assert_allclose(drawn, np.abs(sampled), rtol=1e-2)  # 400 points over three decades
+    alone = plot_bla(model).axes[0].lines[0]
+    continuous = np.interp(freq, alone.get_xdata(), alone.get_ydata())
+    np.testing.assert_allclose(continuous, np.abs(gain[:, 0]), rtol=1e-2)
     np.testing.assert_allclose(points.get_ydata(), np.abs(gain[:, 0]))
     np.testing.assert_array_equal(noise.get_ydata(), [1e-3, 1e-3])
     np.testing.assert_array_equal(distortion.get_ydata(), [np.nan, 1e-2])  # none is no level

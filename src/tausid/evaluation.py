@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from tausid.display import html_table
 from tausid.errors import DataError
 from tausid.records import Record, Records, as_records
 from tausid.simulation import Model, Simulation
@@ -45,6 +46,12 @@ class Score:
     def total_rmse(self) -> float:
         """The paper's `e_RMSE = sqrt(mean ||y - y_hat||^2)`, all outputs together."""
         return float(np.sqrt(sum(value**2 for value in self.rmse.values())))
+
+    def _repr_html_(self) -> str:
+        rows = [(name, self.rmse[name], self.nrmse[name], self.fit_percent[name]) for name in self.rmse]
+        left_out = f"{self.n_scored} samples, {self.n_skipped} skipped"
+        title = f"Free run over {self.record}: {left_out}" + ("" if self.status == "ok" else f", {self.status}")
+        return html_table(title, rows, header=("output", "RMSE", "NRMSE", "fit %"))
 
     def as_dict(self) -> dict[str, Any]:
         """The score as plain JSON values; infinite errors are null."""
@@ -114,7 +121,25 @@ def evaluate_records(model: Model, records: Records, *, skip: int | None = None,
         DataError: a record has no sample left to score, or does not fit the model.
     """
     several = as_records(records)
-    simulations = [model.simulate(record, x0=x0, throw=False) for record in several]
+    return score_simulations([model.simulate(record, x0=x0, throw=False) for record in several], several, skip=skip)
+
+
+def score_simulations(
+    simulations: Sequence[Simulation], several: Sequence[Record], *, skip: int | None = None
+) -> Scores:
+    """Score simulations of several records, each of them and all together.
+
+    Args:
+        simulations: one per record.
+        several: the measured records.
+        skip: leading samples of each record not to score.
+
+    Returns:
+        The scores.
+
+    Raises:
+        DataError: a record has no sample left to score.
+    """
     pairs = list(zip(several, simulations, strict=True))
     scores = tuple(score_simulation(simulation, record, skip=skip) for record, simulation in pairs)
     skipped = [score.n_skipped for score in scores]

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from tausid.display import html_table
 from tausid.errors import DataError
 
 # Time steps that differ by less than this share of their median count as one clock.
@@ -154,6 +155,18 @@ class Record:
     def __repr__(self) -> str:
         channels = f"{', '.join(self.input_names)} -> {', '.join(self.output_names)}"
         return f"Record({self.name!r}: {len(self)} samples, Ts = {self.ts:g} s, {channels})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (kind, name, unit, np.nanmin(column), np.nanmax(column))
+            for kind, names, units, values in (
+                ("input", self.input_names, self.input_units, self.u),
+                ("output", self.output_names, self.output_units, self.y),
+            )
+            for name, unit, column in zip(names, units, values.T, strict=True)
+        ]
+        title = f"Record {self.name}: {len(self)} samples, Ts = {self.ts:g} s"
+        return html_table(title, rows, header=("", "channel", "unit", "smallest", "largest"))
 
     @property
     def nu(self) -> int:

@@ -84,8 +84,8 @@ class ResidualTest:
                 )
             else:
                 yield (
-                    f"Residuals of {name} are not correlated with {source} at lags 0 to {longest:.4g} s: no linear "
-                    "effect of it is left in them."
+                    f"Residuals of {name} are not correlated with {source} at lags 0 to {longest:.4g} s, as far as "
+                    f"this record can tell: up to {np.min(bound):.2f} may be chance."
                 )
         if self.white[output]:
             yield f"Residuals of {name} are white: what is left looks like measurement noise."

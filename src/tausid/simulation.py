@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from tausid import free_run
 from tausid.clocks import held_between, inputs_at, split_steps
 from tausid.config import Config
+from tausid.display import html_table
 from tausid.errors import ConfigError, DataError, DivergenceError, StorageError
 from tausid.holds import hold_slopes
 from tausid.initial_states import StateFinder
@@ -86,6 +87,18 @@ class Model:
     def __repr__(self) -> str:
         channels = f"{', '.join(self.input_names)} -> {', '.join(self.output_names)}"
         return f"Model({channels}, {self.state_space.nx} states, tau = {self.tau} s, Ts/tau = {self.ts_over_tau:.4g})"
+
+    def _repr_html_(self) -> str:
+        tau = ", ".join(f"{value:.4g}" for value in np.atleast_1d(self.tau))
+        rows = [
+            ("inputs", ", ".join(self.input_names) or "none"),
+            ("outputs", ", ".join(self.output_names)),
+            ("states", self.state_space.nx),
+            ("tau", f"{tau} s ({self.state_space.tau.source}), Ts/tau = {self.ts_over_tau:.4g}"),
+            ("network", f"{self.config.network}, hidden {list(self.config.hidden)}, {self.config.activation}"),
+            ("integration", f"{self.config.stepper}, Ts = {self.ts:g} s"),
+        ]
+        return html_table("Model dx/dt = (1/tau) f(x, u), y = g(x, u)", rows)
 
     @property
     def tau(self) -> float | tuple[float, ...]:

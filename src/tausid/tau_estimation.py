@@ -10,6 +10,7 @@ from jaxtyping import Float
 from scipy.linalg import expm
 
 from tausid.clocks import has_one_clock, median_step, on_one_clock
+from tausid.display import html_table
 from tausid.errors import ConfigError, unknown_name
 from tausid.linear import LinearModel, estimate_bla
 from tausid.linear._convert import state_offset
@@ -70,6 +71,11 @@ class TauEstimate:
     def ts_over_tau(self) -> float:
         """Sampling time in units of tau: the step that an integrator takes in normalized time."""
         return self.ts / self.tau
+
+    def _repr_html_(self) -> str:
+        low, high = self.spread
+        rows = [("Ts/tau", self.ts_over_tau), ("spread", f"{low:.4g} to {high:.4g} s"), ("how", self.description)]
+        return html_table(f"tau = {self.tau:.4g} s ({self.method})", rows)
 
 
 def estimate_linear_tau(

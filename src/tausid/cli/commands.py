@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,12 +26,14 @@ from tausid.cli.options import (
     Time,
     Ts,
     Units,
+    data_sums,
     parse_settings,
     parse_tau,
     read_fit_data,
     read_part,
 )
 from tausid.cli.plot import plot_app
+from tausid.cli.report import report_command
 from tausid.cli.study import app as study_app
 
 app = typer.Typer(
@@ -44,6 +47,7 @@ datasets_app = typer.Typer(help="Benchmark records by name.", no_args_is_help=Tr
 app.add_typer(datasets_app, name="datasets")
 app.add_typer(plot_app, name="plot")
 app.add_typer(study_app, name="study")
+app.command("report")(report_command)
 
 
 def _show_version(asked: bool) -> None:
@@ -95,14 +99,16 @@ def fit(
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/... by default.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
+    report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")] = True,
     json: Json = False,
 ) -> None:
     """Identify a model from measured data, score it by free-run simulation, and save it."""
     import tausid
     from tausid.cli.printing import describe_tau, print_json, print_pairs, print_scores
+    from tausid.cli.report import write_report_if_possible
     from tausid.cli.runs import prepare_run
     from tausid.evaluation import check_skip
-    from tausid.run_folder import write_run
+    from tausid.runs import Run, write_run
 
     columns = Columns(input, output, ts, time, unit, fill, prepare)
     records = read_fit_data(
@@ -129,17 +135,19 @@ def fit(
         **settings,
     )
     if result.status == "interrupted":
-        print(f"{result.message}\nresume with: {_resume_command(folder)}", file=sys.stderr)
+        print(f"{result.message}\nresume with: {_command(folder)} --resume", file=sys.stderr)
         raise typer.Exit(130)
-    train = tausid.evaluate_records(result.model, records.train, skip=skip)
-    tests = tausid.evaluate_records(result.model, records.tests, skip=skip) if records.tests else None
-    paths, summary = write_run(folder, result, train, tests)
+    run = Run.from_result(result, train=records.train, tests=records.tests, skip=skip)
+    sources = data_sums([*data, *(validation or ()), *(test or ())])
+    run = replace(run, name=records.name, command=_command(folder), sources=sources)
+    paths, summary = write_run(folder, run)
+    page = write_report_if_possible(folder) if report else {}
     if json:
-        print_json(summary)
+        print_json({**summary, **{name: str(path) for name, path in page.items()}})
     else:
         print_pairs({"tau": describe_tau(result.model), "status": f"{result.status}: {result.message}"})
-        print_scores({"train": train, **({} if tests is None else {"test": tests})}, result.model)
-        print_pairs(paths)
+        print_scores(run.scores, result.model)
+        print_pairs({**paths, **page})
     if result.status == "diverged":
         print(f"error: {result.message}", file=sys.stderr)
         raise typer.Exit(1)
@@ -261,7 +269,7 @@ def evaluate(
     """Score a model on records by free-run simulation, in physical units."""
     import tausid
     from tausid.cli.printing import print_json, print_scores
-    from tausid.run_folder import describe_model, score_dict
+    from tausid.runs import describe_model, score_dict
 
     loaded = tausid.load_model(model)
     records = read_part(data, Columns(input, output, ts, time, fill=fill, prepare=prepare), part)
@@ -282,7 +290,7 @@ def info(
     import tausid
     from tausid.cli.printing import describe_preparation, describe_tau, print_json, print_pairs
     from tausid.cli.runs import describe_engines
-    from tausid.run_folder import describe_model
+    from tausid.runs import describe_model
 
     if engines or model is None:
         about = describe_engines(None if model is None else tausid.load_model(model))
@@ -311,7 +319,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("demo"),
     max_steps: Annotated[int, typer.Option(help="Most optimiser steps.")] = 1500,
 ) -> None:
-    """Identify the cascaded tanks, from data to a model, scores and a picture."""
+    """Identify the cascaded tanks, from data to a model, scores, a picture and a report."""
     from tausid.cli.demo import run_demo
 
     run_demo(out, max_steps)
@@ -335,7 +343,8 @@ def get_dataset(name: Annotated[str, typer.Argument(help="Name of the dataset.")
         print(path)
 
 
-def _resume_command(folder: Path) -> str:
+def _command(folder: Path) -> str:
+    """The command that makes the same run, into the same folder."""
     arguments = [argument for argument in sys.argv[1:] if argument not in ("--resume", "--overwrite")]
     where = [] if "--out" in arguments else ["--out", str(folder)]
-    return shlex.join(["tausid", *arguments, *where, "--resume"])
+    return shlex.join(["tausid", *arguments, *where])

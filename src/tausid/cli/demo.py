@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import tausid
 from tausid.cli.printing import describe_tau, print_pairs, print_scores
+from tausid.cli.report import write_report_if_possible
 from tausid.cli.runs import write_simulation
 from tausid.records import Dataset
-from tausid.run_folder import MODEL
+from tausid.runs import Run, write_run
 from tausid.storage import check_writable
 
 # The official download may wait forever without internet; the demo must not.
@@ -16,7 +18,7 @@ DOWNLOAD_SECONDS = 30.0
 
 
 def run_demo(out: Path, max_steps: int) -> None:
-    """Identify the tanks, print tau and scores, write model, simulation and picture.
+    """Identify the tanks, print tau and scores, write model, simulation, picture and report.
 
     Args:
         out: folder to write to.
@@ -27,17 +29,22 @@ def run_demo(out: Path, max_steps: int) -> None:
     result = tausid.fit(data.train, nx=4, seed=0, max_steps=max_steps)
     if result.status == "interrupted":
         raise KeyboardInterrupt
-    model = result.model
-    simulation = model.simulate(data.test)
+    run = replace(
+        Run.from_result(result, train=data.train, tests=data.tests),
+        name=data.name.replace("_", " "),
+        command=f"tausid demo --out {out} --max-steps {max_steps}",
+    )
+    model, (test, *_) = result.model, run.of_role("test")
     print_pairs({"tau": describe_tau(model), "status": f"{result.status}: {result.message}"})
-    scores = {role: tausid.evaluate_records(model, getattr(data, role)) for role in ("train", "test")}
-    print_scores(scores, model)
-    figure = tausid.plots.plot_simulation(data.test, simulation)
+    print_scores(run.scores, model)
+    paths, _ = write_run(out, run)
+    figure = tausid.plots.plot_simulation(test.record, test.simulation)
     print_pairs(
         {
-            "model": model.save(out / MODEL),
-            "simulation": write_simulation(out / "simulation.csv", data.test, simulation),
+            "model": paths["model"],
+            "simulation": write_simulation(out / "simulation.csv", test.record, test.simulation),
             "picture": tausid.plots.save_figure(figure, out / "simulation.png"),
+            **write_report_if_possible(out),
         }
     )
 

@@ -238,6 +238,22 @@ def _known_dataset(data: Sequence[str]) -> str | None:
     return named[0] if named else None
 
 
+def data_sums(data: Sequence[str]) -> dict[str, str]:
+    """Checksums of the files that a fit was given.
+
+    Args:
+        data: paths of files and folders, or `@NAME`.
+
+    Returns:
+        sha256 by the name of the file.
+    """
+    from tausid import datasets
+    from tausid.runs import file_sums
+
+    known = [path for item in data if item.startswith("@") for path in datasets.fetch(item.removeprefix("@"))]
+    return file_sums([*known, *(path for item in data if not item.startswith("@") for path in _files(item))])
+
+
 def parse_tau(text: str, *, trainable: bool) -> float | list[float] | str | Tau:
     """Tau from the command line: the name of an estimator, seconds, or one per state separated by commas.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tausid.cli.options import Columns, Inputs, OneFile, Outputs, Part, Time, Ts, Units, read_part
+from tausid.cli.options import Columns, Inputs, OneFile, Outputs, Part, Skip, Time, Ts, Units, read_part
 from tausid.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ plot_app = typer.Typer(help="Figures, written as PNG, SVG or PDF.", no_args_is_h
 Picture = Annotated[Path, typer.Option("--out", help="Picture to write: its ending is .png, .svg or .pdf.")]
 DataOption = Annotated[str, typer.Option("--data", help="A CSV file, or @NAME of a known dataset.")]
 Models = Annotated[list[Path], typer.Argument(metavar="MODEL...", help="Model files, or the folders of runs.")]
+
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `tausid fit` wrote to.")]
 
 
 @plot_app.command("scaling")
@@ -72,6 +74,112 @@ def plot_simulation(
     write_picture(out, draw)
 
 
+@plot_app.command("residuals")
+def plot_residuals(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, or the folder of a run.")],
+    data: DataOption,
+    out: Picture,
+    max_lag: Annotated[int | None, typer.Option(help="Largest lag in samples; 50 by default.")] = None,
+    skip: Skip = None,
+    input: Inputs = None,
+    output: Outputs = None,
+    ts: Ts = None,
+    time: Time = None,
+    unit: Units = None,
+    part: Part = None,
+) -> None:
+    """Correlation of a model's residuals with themselves and with the inputs, and what it says."""
+    record = read_part([data], Columns(input, output, ts, time, unit), part)[0]
+
+    def draw() -> Figure:
+        from tausid.plots import plot_residuals
+        from tausid.residuals import analyse_residuals
+
+        found = analyse_residuals(load(model).simulate(record), record, skip=skip, max_lag=max_lag)
+        print("\n".join(found.describe()))
+        return plot_residuals(found)
+
+    write_picture(out, draw)
+
+
+@plot_app.command("states")
+def plot_states(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, or the folder of a run.")],
+    data: DataOption,
+    out: Picture,
+    input: Inputs = None,
+    output: Outputs = None,
+    ts: Ts = None,
+    time: Time = None,
+    part: Part = None,
+) -> None:
+    """The normalized states along a simulation."""
+    record = read_part([data], Columns(input, output, ts, time), part)[0]
+
+    def draw() -> Figure:
+        from tausid.plots import plot_states
+
+        return plot_states(load(model).simulate(record))
+
+    write_picture(out, draw)
+
+
+@plot_app.command("history")
+def plot_history(run: RunFolder, out: Picture) -> None:
+    """Errors, learning rate and gradient norm over the steps of a training, the best step marked."""
+
+    def draw() -> Figure:
+        from tausid.plots import plot_history
+        from tausid.runs import best_step, read_history
+
+        return plot_history(read_history(run), best_step=best_step(run))
+
+    write_picture(out, draw)
+
+
+@plot_app.command("tau")
+def plot_tau_path(run: RunFolder, out: Picture) -> None:
+    """Tau over the steps of a training."""
+
+    def draw() -> Figure:
+        from tausid.plots import plot_tau_path
+        from tausid.runs import best_step, read_history
+
+        return plot_tau_path(read_history(run), best_step=best_step(run))
+
+    write_picture(out, draw)
+
+
+@plot_app.command("bla")
+def plot_bla(
+    data: OneFile,
+    out: Picture,
+    nx: Annotated[int | None, typer.Option(help="Order; chosen by itself by default.")] = None,
+    hold: Annotated[str, typer.Option(help="Inputs between samples: zero or first.")] = "zero",
+    period: Annotated[
+        int | None, typer.Option(help="Samples per period of a periodic input: draws noise and distortion, too.")
+    ] = None,
+    skip_periods: Annotated[int, typer.Option(help="Leading periods to leave out.")] = 0,
+    input: Inputs = None,
+    output: Outputs = None,
+    ts: Ts = None,
+    time: Time = None,
+    part: Part = None,
+) -> None:
+    """Poles and frequency response of the best linear approximation."""
+    record = read_part([data], Columns(input, output, ts, time), part)[0]
+
+    def draw() -> Figure:
+        from tausid.linear import estimate_bla, estimate_frf
+        from tausid.plots import plot_bla
+
+        model = estimate_bla(record, nx="auto" if nx is None else nx, hold=hold)
+        measured = None if period is None else estimate_frf(record, period=period, skip_periods=skip_periods)
+        return plot_bla(model, measured)
+
+    write_picture(out, draw)
+
+
 def write_picture(path: Path, draw: Callable[[], Figure]) -> None:
     """Draw a figure, write it and print where; a wrong ending is refused before anything is drawn.
 
@@ -94,7 +202,7 @@ def load(path: Path) -> Model:
     Returns:
         The model.
     """
-    from tausid.run_folder import MODEL
+    from tausid.runs import MODEL
     from tausid.simulation import load_model
 
     return load_model(path / MODEL if path.is_dir() else path)
@@ -113,7 +221,7 @@ def name_models(models: Sequence[Path], labels: Sequence[str] | None) -> list[st
     Raises:
         ConfigError: not as many labels as models, or a label twice.
     """
-    from tausid.run_folder import MODEL
+    from tausid.runs import MODEL
 
     if labels:
         if len(labels) != len(models) or len(set(labels)) < len(labels):

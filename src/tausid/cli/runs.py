@@ -9,7 +9,7 @@ import numpy as np
 from tausid.errors import ConfigError
 from tausid.records import Record
 from tausid.rollout import describe_engine, fused_missing, instruction_sets
-from tausid.run_folder import HISTORY, MODEL, RESULT, csv_text, number_cell
+from tausid.runs import HISTORY, MODEL, RECORDS, RESULT, csv_cell, csv_table
 from tausid.simulation import Model, Simulation
 from tausid.storage import write_text
 from tausid.training.checkpoint import FILE_NAME as CHECKPOINT
@@ -37,7 +37,7 @@ def prepare_run(out: Path | None, name: str, seed: int, *, resume: bool, overwri
         if resume:
             raise ConfigError("`--resume` must know which run to go on with; no --out was given. Add --out FOLDER.")
         return _next_free(Path("runs") / f"{name}-seed{seed}")
-    held = [out / file for file in (CHECKPOINT, MODEL, RESULT, HISTORY) if (out / file).exists()]
+    held = [out / file for file in (CHECKPOINT, MODEL, RESULT, HISTORY, RECORDS) if (out / file).exists()]
     if held and not (resume or overwrite):
         raise ConfigError(
             f"`--out` must be a folder without a run; {out} holds one. Go on with it by --resume, replace it by "
@@ -84,8 +84,8 @@ def write_simulation(path: Path, record: Record, simulation: Simulation) -> Path
         columns += [record.u, record.y]
         header += [*record.input_names, *record.output_names]
     table = np.concatenate([*columns, simulation.y], axis=1)
-    rows = ([number_cell(value) for value in row] for row in table.tolist())
-    return write_text(path, csv_text([*header, *simulated], rows))
+    rows = ([csv_cell(value) for value in row] for row in table.tolist())
+    return write_text(path, csv_table([*header, *simulated], rows))
 
 
 def _next_free(folder: Path) -> Path:

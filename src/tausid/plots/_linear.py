@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +27,8 @@ def plot_bla(model: LinearModel, response: FrequencyResponse | None = None) -> F
     Args:
         model: the linear model, from `estimate_bla`.
         response: the response measured with periodic inputs, from `estimate_frf`: drawn with the deviation due to
-            noise and the level of nonlinear distortion. For models of one input.
+            noise and the level of nonlinear distortion, and with the model's response from sample to sample beside
+            it instead of the continuous-time one. For models of one input.
 
     Returns:
         The figure: amplitude and phase over frequency, and the poles.
@@ -43,10 +46,13 @@ def plot_bla(model: LinearModel, response: FrequencyResponse | None = None) -> F
     grid = figure.add_gridspec(2, 2, width_ratios=[1.7, 1], height_ratios=[1.6, 1])
     amplitude = figure.add_subplot(grid[0, 0])
     phase = figure.add_subplot(grid[1, 0], sharex=amplitude)
-    _draw_model(amplitude, phase, model)
-    if response is not None:
+    if response is None:
+        _draw_model(amplitude, phase, model, model.frequency_response, "model")
+    else:
+        _draw_model(amplitude, phase, model, functools.partial(_sampled_response, model), "model, as sampled")
         _draw_measured(amplitude, phase, response)
     _finish(amplitude, phase)
+    figure.legend(loc="outside upper right", ncols=4)
     draw_poles(figure.add_subplot(grid[:, 1]), model.poles)
     return figure
 
@@ -67,16 +73,25 @@ def draw_poles(panel: Axes, poles: np.ndarray) -> None:
     panel.set_ylabel("imaginary part (1/s)")
 
 
-def _draw_model(amplitude: Axes, phase: Axes, model: LinearModel) -> None:
+def _sampled_response(model: LinearModel, freq_hz: np.ndarray) -> np.ndarray:
+    """From samples of the input to samples of the output: what a measured response shows, the hold included."""
+    z = np.exp(2j * np.pi * freq_hz * model.ts)[:, None, None]
+    x = np.linalg.solve(z * np.eye(model.order) - model.Ad, np.broadcast_to(model.Bd, (len(z), *model.Bd.shape)))
+    return (model.Dd + model.Cd @ x) * model.scaling.y_std[:, None] / model.scaling.u_std
+
+
+def _draw_model(
+    amplitude: Axes, phase: Axes, model: LinearModel, response: Callable[[np.ndarray], np.ndarray], name: str
+) -> None:
     nyquist = 0.5 / model.ts
     slowest = np.abs(model.poles[0]) / (2 * np.pi)
     freq = np.geomspace(min(max(SLOWEST * slowest, 1e-6 * nyquist), 0.1 * nyquist), nyquist, 400)
-    gains = model.frequency_response(freq)
+    gains = response(freq)
     ny, nu = gains.shape[1:]
     for channel in range(ny * nu):
         color, dashes = SERIES[channel % len(SERIES)]
         gain = gains[:, channel // nu, channel % nu]
-        label = "model" if ny * nu == 1 else f"model, input {channel % nu + 1} to output {channel // nu + 1}"
+        label = name if ny * nu == 1 else f"{name}, input {channel % nu + 1} to output {channel // nu + 1}"
         amplitude.plot(freq, np.abs(gain), color=color, linestyle=dashes, label=f"{label}, order {model.order}")
         phase.plot(freq, np.degrees(np.unwrap(np.angle(gain))), color=color, linestyle=dashes)
 
@@ -103,6 +118,5 @@ def _finish(amplitude: Axes, phase: Axes) -> None:
     amplitude.set_ylabel("amplitude")
     amplitude.set_title("frequency response")
     amplitude.tick_params(labelbottom=False)
-    amplitude.legend(loc="lower left", frameon=True, framealpha=0.9, fontsize="small")
     phase.set_ylabel("phase (degrees)")
     phase.set_xlabel("frequency (Hz)")

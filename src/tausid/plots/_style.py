@@ -50,7 +50,7 @@ LOOK: Any = {
     "lines.linewidth": 1.2,
 }
 # The same figure gives the same bytes.
-REPEATABLE: Any = {"svg.hashsalt": "tausid", "svg.fonttype": "none"}
+REPEATABLE: Any = {"svg.hashsalt": "tausid"}
 NO_DATE: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
 
 
@@ -91,9 +91,9 @@ def new_figure(height: float, width: float = WIDTH) -> Figure:
     Returns:
         The figure.
     """
-    from matplotlib.figure import Figure
+    from tausid.plots._figure import ShownFigure
 
-    return Figure(figsize=(width, height), layout="constrained")
+    return ShownFigure(figsize=(width, height), layout="constrained")
 
 
 def legend_above(panel: Axes) -> None:
@@ -162,12 +162,13 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
     return write_bytes(path, figure_bytes(figure, check_picture(path)))
 
 
-def figure_bytes(figure: Figure, format: str) -> bytes:
+def figure_bytes(figure: Figure, format: str, *, outlines: bool = False) -> bytes:
     """A figure as the content of a file; the same figure gives the same bytes.
 
     Args:
         figure: the figure.
         format: `png`, `svg` or `pdf`.
+        outlines: whether letters in an SVG are shapes, which look the same without the font.
 
     Returns:
         The bytes.
@@ -175,7 +176,7 @@ def figure_bytes(figure: Figure, format: str) -> bytes:
     import matplotlib
 
     drawn = io.BytesIO()
-    with matplotlib.rc_context(REPEATABLE):
+    with matplotlib.rc_context({**REPEATABLE, "svg.fonttype": "path" if outlines else "none"}):
         figure.savefig(drawn, format=format, dpi=130, metadata=NO_DATE[format])
     return drawn.getvalue()
 

@@ -2,9 +2,9 @@
 
 from tausid.study.coordinator import StudyUpdate, run_study, study_counts
 from tausid.study.results import StudyResults, read_results
-from tausid.study.spec import Run, StudySpec, parse_spec, read_spec
+from tausid.study.spec import RunPlan, StudySpec, parse_spec, read_spec
 
 __all__ = [
-    "Run", "StudyResults", "StudySpec", "StudyUpdate", "parse_spec", "read_results", "read_spec", "run_study",
+    "RunPlan", "StudyResults", "StudySpec", "StudyUpdate", "parse_spec", "read_results", "read_spec", "run_study",
     "study_counts",
 ]  # fmt: skip

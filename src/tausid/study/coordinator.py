@@ -16,7 +16,7 @@ from tausid.storage import check_writable
 from tausid.study.executors import LocalWorkers, cluster, worker_deaths
 from tausid.study.results import RESULTS, StudyResults, write_results
 from tausid.study.source import load_source
-from tausid.study.spec import Run, StudySpec, read_spec
+from tausid.study.spec import RunPlan, StudySpec, read_spec
 from tausid.study.store import JOURNAL, Counts, Store, Taken
 from tausid.study.work import Job, check_job, execute
 from tausid.training.checkpoint import fingerprint
@@ -204,7 +204,7 @@ def _failure(error: BaseException, taken: Taken) -> dict[str, Any]:
     return {"status": "failed", "message": reason}
 
 
-def _job(run: Run, plan: StudySpec, folder: Path) -> Job:
+def _job(run: RunPlan, plan: StudySpec, folder: Path) -> Job:
     return Job(run.name, run.labels, plan.source, run.choices, (folder / RUNS / run.name).resolve())
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tausid.errors import ConfigError, unknown_name
-from tausid.run_folder import csv_text
+from tausid.runs import csv_table
 from tausid.storage import write_text
 
 RESULTS = "results.csv"
@@ -149,7 +149,7 @@ def write_results(folder: Path, results: StudyResults) -> Path:
     scores = [key for key in columns if _is_score(key) and key not in OUTCOME]
     header = [*axes, *OUTCOME[:9], *scores, *OUTCOME[9:]]
     return write_text(
-        folder / RESULTS, csv_text(header, [[_text(row.get(key)) for key in header] for row in results.rows])
+        folder / RESULTS, csv_table(header, [[_text(row.get(key)) for key in header] for row in results.rows])
     )
 
 

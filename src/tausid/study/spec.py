@@ -31,7 +31,7 @@ LONGEST_NAME = 100
 
 
 @dataclass(frozen=True)
-class Run:
+class RunPlan:
     """One training of a study.
 
     Args:
@@ -63,7 +63,7 @@ class StudySpec:
     axes: Mapping[str, tuple[Any, ...]]
     variants: Mapping[str, Mapping[str, Any]]
 
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[RunPlan, ...]:
         """All runs, checked, variant by variant, the last axis fastest.
 
         Raises:
@@ -76,14 +76,14 @@ class StudySpec:
                 raise ConfigError(f"runs of a study must differ; {name!r} comes twice. Remove one of the values.")
         return found
 
-    def _spell_out(self) -> Iterator[Run]:
+    def _spell_out(self) -> Iterator[RunPlan]:
         for variant, together in (self.variants or {"": {}}).items():
             for values in itertools.product(*self.axes.values()):
                 point = dict(zip(self.axes, values, strict=True))
                 labels = {**({"variant": variant} if variant else {}), **point}
                 choices = {**self.settings, **together, **point}
                 check_choices(choices)
-                yield Run(run_name(labels), labels, choices)
+                yield RunPlan(run_name(labels), labels, choices)
 
 
 def read_spec(path: str | os.PathLike[str]) -> StudySpec:

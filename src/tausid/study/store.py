@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tausid.errors import ConfigError, MissingExtraError, StorageError
-from tausid.study.spec import Run
+from tausid.study.spec import RunPlan
 
 JOURNAL = "study.journal"
 # In a shared database, a coordinator that gave no sign of life for so long is taken for dead.
@@ -90,7 +90,7 @@ class Store:
         waiting = sum(trial.state.name == "WAITING" for trial in trials)
         return Counts(waiting, len(trials) - waiting - len(finished), sum(finished), len(finished) - sum(finished))
 
-    def begin(self, runs: Sequence[Run], same: Mapping[str, Any]) -> None:
+    def begin(self, runs: Sequence[RunPlan], same: Mapping[str, Any]) -> None:
         """Plan the runs that are not in the store yet; take up again those that a dead coordinator left.
 
         Args:

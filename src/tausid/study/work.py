@@ -14,7 +14,7 @@ import numpy as np
 from tausid.config import recipe_config
 from tausid.evaluation import Scores, evaluate_records
 from tausid.records import Record
-from tausid.run_folder import write_run
+from tausid.runs import Run, write_run
 from tausid.study.source import DataSource, load_source
 from tausid.training import FitResult, fit
 from tausid.training.protocols import split_records
@@ -57,10 +57,10 @@ def execute(job: Job) -> dict[str, Any]:
     result = _fit(job, train, tests)
     if result.status == "interrupted":
         return {"status": "interrupted"}
-    split = split_records(train, result.config, validation=None, test=tests or None)
-    records = {"train": (train,), "validation": split.validation, "test": tests}
-    scores = {role: evaluate_records(result.model, several) for role, several in records.items() if several}
-    write_run(job.folder, result, scores["train"], scores.get("test"))
+    run = Run.from_result(result, train=train, tests=tests)
+    write_run(job.folder, run)
+    held_out = split_records(train, result.config, validation=None, test=tests or None).validation
+    scores = {**run.scores, **({"validation": evaluate_records(result.model, held_out)} if held_out else {})}
     return {**describe_result(result), **rmse_columns(scores), "model": f"{job.folder.name}/model.safetensors"}
 
 

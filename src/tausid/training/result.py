@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tausid.config import Config
+from tausid.display import html_table
 from tausid.simulation import Model
 
 
@@ -65,3 +66,12 @@ class FitResult:
 
     def __repr__(self) -> str:
         return f"FitResult({self.status} after {self.steps} steps, best at {self.best_step}: {self.model!r})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("what it means", self.message),
+            ("steps", f"{self.steps}, the best is {self.best_step}"),
+            ("seconds", self.seconds),
+            ("recipe", f"{self.config.recipe}, protocol {self.config.protocol}, seed {self.seed}"),
+        ]
+        return html_table(f"Fit: {self.status}", rows) + self.model._repr_html_()

@@ -1,0 +1,7 @@
+"""One self-contained page on a run or a study: no network, opens from disk, prints."""
+
+from tausid.report._page import write_report as write_report
+from tausid.report._run import run_page as run_page
+from tausid.report._study import StudyTable as StudyTable
+from tausid.report._study import read_study as read_study
+from tausid.report._study import study_page as study_page

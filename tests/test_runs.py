@@ -1,0 +1,113 @@
+"""The folder of a run gives back what was written to it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+
+import numpy as np
+import pytest
+from problems import wiener_record
+
+import tausid
+from tausid import Record, StorageError
+from tausid.runs import (
+    Experiment,
+    Run,
+    best_step,
+    file_sums,
+    history_csv,
+    read_history,
+    read_run,
+    write_experiments,
+    write_history,
+)
+from tausid.simulation import Simulation
+from tausid.storage import write_text
+from tausid.training import HistoryRow
+
+ROWS = (
+    HistoryRow(50, 0.1, 0.3, 3e-3, 74.0, 1.5, 0.2),
+    HistoryRow(100, 1 / 3, float("nan"), 1e-3, 75.0, 2.5),
+)
+
+
+def odd_experiment() -> Experiment:
+    """Two outputs with missing samples, no input, uneven time, names from hell, a diverged run."""
+    t = np.array([0.0, 1.0, 2.5, 3.0])
+    y = np.array([[1.0, 2.0], [np.nan, 3.0], [4.0, np.nan], [5.0, 6.0]])
+    record = Record(np.zeros((4, 0)), y, t, (), ("<b>", "y\n2"), (), ("V", ""), "naïve")
+    simulated = np.array([[np.nan, np.nan], [1.0, 2.0], [np.inf, 0.0], [np.nan, 1e300]])
+    return Experiment("test", record, Simulation(t, simulated, np.ones((4, 3)), 1, "diverged", record.output_names), 2)
+
+
+def test_experiments_come_back_bit_for_bit(tmp_path):
+    from tausid.runs import _read_experiments
+
+    written = odd_experiment()
+    write_experiments(tmp_path, [written])
+    (read,) = _read_experiments(tmp_path)
+    assert (read.role, read.skip, read.simulation.n_skipped, read.simulation.status) == ("test", 2, 1, "diverged")
+    for field in dataclasses.fields(Record):
+        np.testing.assert_array_equal(getattr(read.record, field.name), getattr(written.record, field.name))
+    np.testing.assert_array_equal(read.simulation.y, written.simulation.y)
+    np.testing.assert_array_equal(read.simulation.x, written.simulation.x)
+
+
+@pytest.mark.parametrize("rows", [ROWS, (dataclasses.replace(ROWS[0], tau=(1.0, 2.0, 3.0)),), ()])
+def test_the_history_comes_back_digit_for_digit(tmp_path, rows):
+    write_history(tmp_path, rows)
+    assert repr(read_history(tmp_path)) == repr(rows)  # NaN and all digits
+
+
+def test_a_history_of_before_gradient_norms_can_be_read(tmp_path):
+    text = "\n".join(line.rsplit(",", 1)[0] for line in history_csv(ROWS[:1]).splitlines())
+    write_text(tmp_path / "history.csv", text)
+    (row,) = read_history(tmp_path)
+    assert row.seconds == 1.5
+    assert np.isnan(row.gradient_norm)
+
+
+def test_a_whole_run_comes_back(tmp_path):
+    record, test = wiener_record(120), wiener_record(100, seed=5)
+    result = tausid.fit(record, tau=2.0, seed=0, nx=1, hidden=[], horizon=20, max_steps=2, progress=None)
+    run = Run.from_result(result, train=record, tests=test, skip=9)
+    assert [e.role for e in run.experiments] == ["train", "test"]
+    assert run.of_role("test")[0].score == tausid.evaluate(result.model, test, skip=9)
+    result.model.save(tmp_path / "model.safetensors")
+    write_history(tmp_path, run.history)
+    write_experiments(tmp_path, run.experiments)
+    write_text(tmp_path / "result.json", json.dumps({**run.summary, "command": "tausid fit x", "data": "log"}))
+    read = read_run(tmp_path)
+    assert (read.command, read.name, best_step(tmp_path)) == ("tausid fit x", "log", result.best_step)
+    assert {name: read.summary[name] for name in run.summary} == run.summary
+    assert read.of_role("test")[0].score == run.of_role("test")[0].score
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    with pytest.raises(StorageError, match=r"result.json must be the summary of a finished run"):
+        read_run(tmp_path)
+    (tmp_path / "result.json").write_text("[]")
+    with pytest.raises(StorageError, match="it has no status"):
+        read_run(tmp_path)
+    with pytest.raises(StorageError, match=r"history.csv must be the history of a run"):
+        read_history(tmp_path)
+    (tmp_path / "history.csv").write_text("step,tau,x\n1,2,3\n")
+    with pytest.raises(StorageError, match=r"history.csv must be the history of a run"):
+        read_history(tmp_path)
+    assert best_step(tmp_path / "nowhere") is None
+
+
+def test_records_of_something_else_are_refused(tmp_path):
+    from tausid.runs import _read_experiments
+    from tausid.storage import write_arrays
+
+    write_arrays(tmp_path / "records.safetensors", {}, kind="records", content={"experiments": [{"role": "test"}]})
+    with pytest.raises(StorageError, match="must hold records; it does not"):
+        _read_experiments(tmp_path)
+
+
+def test_sums_are_sha256(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"1,2\n")
+    assert file_sums([tmp_path / "a.csv"]) == {"a.csv": hashlib.sha256(b"1,2\n").hexdigest()}
