@@ -245,10 +245,33 @@ def test_a_crash_or_a_hang_of_the_library_is_an_error_about_the_file(tmp_path, m
     monkeypatch.setattr(_isolated, "SECONDS_PER_MEGABYTE", 0.0)
     assert "it is damaged, as reading it took more than 0 s" in refusal(path, inputs="u", outputs="y", ts=1.0)
     monkeypatch.setattr(_isolated, "SECONDS", 60.0)
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    assert "it is damaged, as its library crashed on it" in refusal(path, inputs="u", outputs="y", ts=1.0)
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
-    assert "a process to read" in refusal(path, inputs="u", outputs="y", ts=1.0)
+    path.write_bytes(path.read_bytes()[:-8])
+    assert "must be a MATLAB file; it is damaged, cut short" in refusal(path, inputs="u", outputs="y", ts=1.0)
+    for python in ("/bin/false", str(tmp_path / "nothing")):
+        monkeypatch.setattr(sys, "executable", python)
+        assert f"must start; {python!r} did not" in refusal(path, inputs="u", outputs="y", ts=1.0)
+
+
+def test_a_file_that_kills_the_process_that_reads_it_leaves_the_next_one_unharmed(tmp_path):
+    path = save_v5(tmp_path / "bench.mat", {"u": Y, "y": Y})
+    worker = _isolated.Worker()
+    worker.ask(path, {})
+    worker.process.kill()
+    with pytest.raises(DataError, match="it is damaged, as its library crashed on it"):
+        worker.ask(path, {"open": str(path), "kind": "mat5"})
+    assert len(worker.ask(path, {"open": str(path), "kind": "mat5"})[0]["columns"]) == 2
+    worker.close()
+
+
+def test_the_process_finds_what_this_one_finds(tmp_path):
+    """A path that was changed after the start, as in a notebook."""
+    source = str(Path(tausid.__file__).parent.parent)
+    save_v5(tmp_path / "bench.mat", {"u": Y, "y": Y})
+    read_it = f"print(tausid.read({str(tmp_path / 'bench.mat')!r}, inputs='u', outputs='y', ts=1.0))"
+    code = f"import sys; sys.path.insert(0, {source!r}); import tausid; {read_it}"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert "4 samples" in done.stdout, done.stderr
 
 
 def test_a_parquet_file_with_dates_nulls_and_text(tmp_path):

@@ -77,6 +77,13 @@ def test_a_record_without_inputs_is_possible():
         ({"u": np.zeros((5, 1, 1))}, r"`u` must have shape \(samples,\) or \(samples, channels\)"),
         ({"ts": None, "t": np.zeros((5, 2))}, "`t` must be one column of time stamps; got 2"),
         ({"y": np.zeros((5, 0))}, "at least one output"),
+        ({"u": np.arange(5) * 1j}, "`u` must be an array of numbers; got values of type complex128"),
+        (
+            {"y": [0.0, 1.0, 1e300, 2.0, 3.0]},
+            r"channel 'y' of 'record' must be below 1e\+100 in size; sample 2 is 1e\+300",
+        ),
+        ({"ts": 1e300}, r"time of 'record' must be finite; sample 1 is 1e\+300"),
+        ({"input_names": [7]}, r"`input_names` must be text; got \(7,\). Write them in quotes"),
         ({"input_names": ["a", "b"]}, "`input_names` must have one entry per input channel; got 2 for 1"),
         ({"input_names": ["y"]}, "channel names must differ; got 'y' twice"),
         ({"units": {"u": "V"}}, "`units` must give a unit for every channel; 'y' has none"),

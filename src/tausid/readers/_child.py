@@ -18,17 +18,19 @@ def answer_questions(questions: BinaryIO, answers: BinaryIO) -> None:
     """Answer one question per line until there is none.
 
     Args:
-        questions: `{"open": path, "kind": kind}` opens a file, `{"load": i}` gives the numbers of its i-th column.
+        questions: `{"open": path, "kind": kind}` opens a file, `{"load": i}` gives the numbers of its i-th column, and
+            `{}` is answered by `{}`.
         answers: one line per question; `{"bytes": n}` is followed by n bytes of float64.
     """
     table = Table("nothing", "nothing", ())
     for line in questions:
         question, data = json.loads(line), b""
+        answer: dict[str, Any] = {}
         try:
             if "open" in question:
                 table = _open(Path(question["open"]), question["kind"])
                 answer = _describe(table)
-            else:
+            elif "load" in question:
                 data = table.columns[question["load"]].load().tobytes()
                 answer = {"bytes": len(data)}
         except DataError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -78,13 +79,22 @@ class Worker:
 
     def _running(self, path: Path) -> subprocess.Popen[bytes]:
         if self.process is None:
-            command = [sys.executable, "-m", "tausid.readers._child"]
             try:
                 self.process = subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                    [sys.executable, "-m", "tausid.readers._child"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    # It must find what this process finds, also where the path was changed since it began.
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
                 )
-            except OSError as error:
-                raise DataError(f"a process to read '{path}' must start; got: {error}. Free some memory.") from None
+                _exchange(self.process, {})  # an answer to nothing: it has started
+            except (OSError, ValueError) as error:
+                self._end()
+                raise DataError(
+                    f"a process to read '{path}' must start; {sys.executable!r} did not: {error}. Check that it runs "
+                    "and can import tausid, or export the file as CSV."
+                ) from None
         return self.process
 
 

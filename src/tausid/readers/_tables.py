@@ -143,7 +143,7 @@ def _find(table: Table, key: Key) -> tuple[int, ...]:
             return (named[0],)
         if not (name.isascii() and name.isdecimal()):
             known = {*table.names, *table.groups}
-            raise DataError(f"file {table.source}: {unknown_name(table.word, key, _listed(name, known))}")
+            raise DataError(f"{table.source}: {unknown_name(table.word, key, _listed(name, known))}")
     return (_check_position(table, key),)
 
 
@@ -174,7 +174,7 @@ def _check_position(table: Table, key: Key) -> int:
     if not 0 <= position < len(table.columns):
         names = ", ".join(table.names[:LISTED_NAMES])
         raise DataError(
-            f"file {table.source} must have a {table.word} at position {key}; it has {len(table.columns)}, counted "
+            f"{table.source} must have a {table.word} at position {key}; it has {len(table.columns)}, counted "
             f"from 0: {names}. Give one of these."
         )
     return position
