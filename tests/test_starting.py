@@ -88,6 +88,12 @@ def test_a_trained_tau_starts_at_ten_sampling_times():
     assert float(tau.seconds) == pytest.approx(5.0)
 
 
+def test_a_trained_tau_may_have_one_value_per_state():
+    tau = find_start("trained-per-state", [wiener_record(50)], recipe_config(nx=3)).tau
+    np.testing.assert_allclose(tau.start, [5.0, 5.0, 5.0])
+    assert tau.trainable
+
+
 def test_a_trained_tau_can_start_from_the_linear_approximation():
     record = wiener_record(300)
     tau = find_start("bla-trained", [record], recipe_config()).tau
@@ -102,7 +108,8 @@ def test_a_given_tau_is_left_alone():
 
 def test_an_unknown_name_for_tau_is_refused():
     with pytest.raises(
-        ConfigError, match="unknown tau 'blah'; known: bla, bla-trained, spectrum, trained. Did you mean 'bla'"
+        ConfigError,
+        match="unknown tau 'blah'; known: bla, bla-trained, spectrum, trained, trained-per-state. Did you mean 'bla'",
     ):
         find_start("blah", [wiener_record(50)], recipe_config())
 

@@ -24,7 +24,8 @@ from tausid.windows import WindowSource
 TRAINED_START = 0.1
 # Windows that the encoder's linear start is fitted to, at most.
 ENCODER_WINDOWS = 200_000
-TAU_NAMES = (*LINEAR_METHODS, "trained", "bla-trained")
+FROM_TENTH = ("trained", "trained-per-state")
+TAU_NAMES = (*LINEAR_METHODS, *FROM_TENTH, "bla-trained")
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +47,8 @@ def find_start(
     """Tau as it was given, or estimated from the training records.
 
     Args:
-        tau: seconds, one or one per state; `bla` or `spectrum` (estimated), `trained` (from Ts/tau = 0.1 on) or
-            `bla-trained` (from the estimate on); an estimate; or a `Tau`.
+        tau: seconds, one or one per state; `bla` or `spectrum` (estimated), `trained` or
+            `trained-per-state` (from Ts/tau = 0.1 on), `bla-trained` (from the estimate on); an estimate; or a `Tau`.
         records: training records.
         config: number of states, hold, and whether the weights start from the linear approximation.
 
@@ -70,11 +71,12 @@ def _named_start(name: str, records: Sequence[Record], config: Config) -> Start:
     if name not in TAU_NAMES:
         raise ConfigError(unknown_name("tau", name, TAU_NAMES) + " Or give seconds.")
     method = name.removesuffix("-trained")
-    if name != "trained" and records[0].nu == 0 and config.init != "bla":
+    if name not in FROM_TENTH and records[0].nu == 0 and config.init != "bla":
         return Start(Tau(tau_of_outputs(records), trainable=name != method, source="outputs"), None)
-    bla = approximate(records, config) if name != "trained" or config.init == "bla" else None
-    if bla is None or name == "trained":
-        return Start(Tau(median_step(records) / TRAINED_START, trainable=True, source="Ts/tau = 0.1"), bla)
+    bla = approximate(records, config) if name not in FROM_TENTH or config.init == "bla" else None
+    if bla is None or name in FROM_TENTH:
+        start = np.full(config.nx if name == "trained-per-state" else (), median_step(records) / TRAINED_START)
+        return Start(Tau(start, trainable=True, source="Ts/tau = 0.1"), bla)
     seconds, _ = tau_of_model(bla, linear_records(records, hold=bla.hold), method=method, x0=bla.x0)
     return Start(Tau(seconds, trainable=name != method, source=method), bla)
 
