@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +52,26 @@ def test_imports_go_one_way(path: Path) -> None:
     assert home in ORDER, f"{home} has no place in the order of modules: give it one"
     backwards = [name for name in imported_modules(path) if ORDER.index(name) > ORDER.index(home)]
     assert not backwards
+
+
+def test_every_name_is_defined() -> None:
+    """The linter's rule is off, as it takes jaxtyping's shapes for names; so it is asked here, and shapes are left out."""
+    command = [
+        sys.executable,
+        "-m",
+        "ruff",
+        "check",
+        "--isolated",
+        "--select",
+        "F821",
+        "--output-format",
+        "json",
+        SOURCE,
+    ]
+    found = json.loads(subprocess.run(command, text=True, stdout=subprocess.PIPE).stdout)
+    lines = {(f["filename"], f["location"]["row"]) for f in found}
+    suspects = [(name, row, Path(name).read_text().splitlines()[row - 1]) for name, row in sorted(lines)]
+    assert [s for s in suspects if not re.search(r"\b(Float|Int|Bool)\[", s[2])] == []
 
 
 def test_importing_the_package_does_not_import_what_is_heavy() -> None:

@@ -11,6 +11,7 @@ from tausid.losses import (
     dae_penalty,
     leading_minors,
     negative_definite_barrier,
+    sigmoid_barrier,
     simulation_error,
     weight_decay,
 )
@@ -71,6 +72,13 @@ def test_adam_follows_the_barrier_from_the_papers_start_to_a_negative_definite_m
         update, state = adam.update(slope(A), state)
         A = A + update
     assert np.linalg.eigvalsh(A + A.T).max() < 0
+
+
+def test_the_smooth_barrier_is_a_step_from_one_to_zero_per_minor():
+    assert float(sigmoid_barrier(jnp.zeros((1, 1)))) == 0.5  # in the middle of its only step
+    assert float(sigmoid_barrier(10.0 * jnp.eye(1))) == pytest.approx(1.0)
+    assert float(sigmoid_barrier(-10.0 * jnp.eye(3))) == pytest.approx(0.0, abs=1e-6)
+    assert float(jax.grad(lambda a: sigmoid_barrier(a * jnp.eye(2)))(-0.05)) > 0  # pushes on beyond the edge
 
 
 def test_weight_decay_sums_all_squares():

@@ -17,9 +17,12 @@ import tausid
 import tausid.rollout
 from tausid import ConfigError, DataError, Record, StorageError, Tau
 from tausid.config import RECIPES
+from tausid.networks import MLP
+from tausid.scaling import Scaling
 from tausid.training import loop, optimiser
 from tausid.training.optimiser import StepSettings, learning_rate
 from tausid.training.protocols import split_records
+from tausid.windows import WindowSource
 
 SMALL = {"nx": 2, "hidden": (8,), "horizon": 20, "batch": 16, "max_steps": 60, "validate_every": 20, "progress": None}
 
@@ -27,6 +30,10 @@ SMALL = {"nx": 2, "hidden": (8,), "horizon": 20, "batch": 16, "max_steps": 60, "
 def small_fit(record: Record | None = None, **changes) -> tausid.FitResult:
     settings = {**SMALL, "tau": 2.0, "seed": 0, **changes}
     return tausid.fit(wiener_record(200) if record is None else record, **settings)
+
+
+def part(record: Record, start: int, stop: int) -> Record:
+    return Record.from_arrays(record.u[start:stop], record.y[start:stop], ts=record.ts)
 
 
 def weights(model: tausid.Model) -> list[np.ndarray]:
@@ -43,11 +50,39 @@ def test_the_paper_recipe_is_the_papers_configuration():
     assert (paper.stepper, paper.horizon, paper.batch) == ("rk4", 128, 64)
     assert (paper.max_steps, paper.patience) == (20_000, 2_000)
     assert (paper.weight_decay, paper.dae_weight, paper.barrier_weight) == (1e-8, 1e3, 1e12)
-    assert (paper.weight_range, paper.A_start) == (0.01, "zero-mean")
+    assert (paper.weight_range, paper.A_start, paper.encoder) == (0.01, "zero-mean", "mlp")
     rate = learning_rate(StepSettings.from_config(paper))
     np.testing.assert_allclose(
         [rate(0), rate(999), rate(1001), rate(2999), rate(3001)], [3e-3, 3e-3, 9e-4, 9e-4, 2.7e-4]
     )
+
+
+def test_epochs_are_shuffled_passes_over_all_windows():
+    source = WindowSource.from_records(
+        [wiener_record(80)], Scaling.from_records([wiener_record(80)]), horizon=10, n_past=3
+    )
+    settings = StepSettings.from_config(tausid.recipe_config(batch=17, window_order="epochs"))
+    assert source.count == 4 * 17  # 68 places for a window of 13 samples among 80
+    draws = [optimiser.draw_windows(source, step, jax.random.key(0), settings) for step in range(8)]
+    for epoch in (draws[:4], draws[4:]):
+        assert sorted(np.concatenate(epoch).tolist()) == list(range(68))
+    assert not np.array_equal(draws[0], draws[4])
+
+
+def test_windows_can_be_what_is_validated():
+    held_out = wiener_record(60, seed=5)
+    result = small_fit(validation=held_out, validation_error="windows")
+    last = result.last_model
+    simulated = [last.simulate(part(held_out, start, start + 25)) for start in range(60 - 25 + 1)]
+    errors = [run.y[5:, 0] - held_out.y[start + 5 : start + 25, 0] for start, run in enumerate(simulated)]
+    expected = np.sqrt(np.mean(np.square(errors))) / last.scaling.y_std[0]
+    assert result.history[-1].validation == pytest.approx(expected, rel=1e-4)  # float32, another order of sums
+
+
+def test_the_encoder_can_be_a_plain_mlp():
+    network = small_fit(encoder="mlp", max_steps=1).model.state_space.initial.network
+    assert isinstance(network, MLP)
+    assert [weight.shape for weight in network.weights] == [(8, 10), (2, 8)]
 
 
 def test_the_cosine_schedule_falls_to_a_hundredth():
@@ -226,6 +261,10 @@ def test_a_hopeless_run_ends_as_diverged_with_its_best_model_and_advice():
         ({"initial_state": "free"}, "`initial_state` 'free' must have horizon='full'"),
         ({"tau": "slow"}, "unknown tau 'slow'"),
         ({"hidden": (8, 0)}, "`hidden` must be a whole number of at least 1; got 0"),
+        ({"window_order": "epoch"}, "unknown window_order 'epoch'.*Did you mean 'epochs'"),
+        ({"validation_error": "window"}, "unknown validation_error 'window'.*Did you mean 'windows'"),
+        ({"barrier_form": "relu"}, "unknown barrier_form 'relu'"),
+        ({"encoder": "mlp", "init": "bla"}, "`init` 'bla' must have encoder='residual'"),
         ({"A_start": "I"}, "unknown A_start 'I'; known: -I, zero-mean"),
         ({"progress": "loud"}, "`progress` must be 'auto', None or a function; got 'loud'"),
     ],

@@ -63,9 +63,9 @@ def fit(
 
     Args:
         records: training records, one or several.
-        tau: the normalization constant: `bla` or `spectrum` (estimated from the best linear approximation), `trained` or
-            `trained-per-state` (from Ts/tau = 0.1 on), `bla-trained` (from the estimate on), seconds (one, or one per
-            state), an estimate, or a `Tau` to train from a start.
+        tau: the normalization constant: `bla` or `spectrum` (estimated from the best linear approximation), `trained`
+            or `trained-per-state` (from Ts/tau = 0.1 on), `bla-trained` (from the estimate on), seconds (one, or one
+            per state), an estimate, or a `Tau` to train from a start.
         seed: seed of the initial weights and of the windows drawn.
         nx: number of states; by default the recipe's.
         recipe: `default` or `paper`.

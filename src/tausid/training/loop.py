@@ -18,7 +18,7 @@ from tausid.evaluation import evaluate
 from tausid.records import Record
 from tausid.simulation import Model
 from tausid.training.objective import trainable
-from tausid.training.optimiser import OptimiserState, StepSettings, learning_rate, mean_one, run_steps
+from tausid.training.optimiser import OptimiserState, StepSettings, learning_rate, mean_one, run_steps, window_error
 from tausid.training.protocols import Split
 from tausid.training.result import HistoryRow
 from tausid.windows import WindowSource
