@@ -140,7 +140,7 @@ PLANTS = {
         x0=(0.0, 0.0),
         ts=0.2,
         noise=0.01,
-        excite=lambda samples, seed: held_steps(samples, seed, every=20),
+        excite=lambda samples, seed: held_steps(samples, seed, every=10),
     ),
 }
 

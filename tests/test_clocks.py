@@ -130,7 +130,7 @@ def test_tau_of_a_system_without_an_input_comes_from_its_outputs():
     t = np.arange(0.0, 200.0, 0.1)
     y = np.sin(0.7 * t) + 0.02 * np.random.default_rng(0).standard_normal(len(t))
     found = tausid.estimate_tau(Record.from_arrays(np.zeros((len(t), 0)), y, ts=0.1))
-    # A sine's is 1 / omega; differences over two steps of 0.1 s are off by a thousandth, and the noise by a few percent.
+    # A sine has 1 / omega; differences over two steps of 0.1 s are off by a thousandth, the noise by a few percent.
     assert found.tau == pytest.approx(1.0 / 0.7, rel=0.05)
     assert found.method == "outputs" and found.bla is None
 

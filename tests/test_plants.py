@@ -32,10 +32,10 @@ CASES = {
     "autonomous": Case(
         2.0, 15.0, {"A_start": "zero-mean", "horizon": 100, "na": 10, "learning_rate": 1e-2}, records=5, samples=200
     ),
-    "static": Case(1.2, 3.0, {"nx": 1, "tau": 1.0, "horizon": 20, "learning_rate": 1e-2}),
-    "integrator": Case(3.0, 10.0, {"init": "bla", "na": 10, "nb": 10, "horizon": 100, "learning_rate": 5e-3}),
+    "static": Case(1.2, 6.0, {"nx": 1, "tau": 1.0, "horizon": 20, "learning_rate": 1e-2}),
+    "integrator": Case(3.0, 12.0, {"init": "bla", "na": 10, "nb": 10, "horizon": 100, "learning_rate": 5e-3}),
     "lightly damped": Case(2.5, 8.0, {"init": "bla", "na": 8, "nb": 8, "horizon": 100, "learning_rate": 2e-3}),
-    "stiff": Case(1.3, 3.0, {"init": "bla", "substeps": 8, "horizon": 50, "learning_rate": 1e-2}),
+    "stiff": Case(1.5, 4.0, {"init": "bla", "substeps": 8, "horizon": 50, "learning_rate": 1e-2}),
 }
 
 
@@ -79,10 +79,14 @@ def wiener_at(t: np.ndarray, *, seed: int, noise: float = 0.02) -> Record:
 
 
 def error_of_fit(t: np.ndarray, steps: int) -> float:
-    """RMSE of a free run over a regular record of the same plant."""
+    """RMSE of a free run over a regular record of the same plant, from the best initial state.
+
+    The regular record is at the edge of what an encoder saw that was trained with lost samples; the plant is compared
+    here, not the encoder.
+    """
     settings = {**COMMON, "init": "bla", "hold": "first", "horizon": 60, "learning_rate": 5e-3, "max_steps": steps}
     result = tausid.fit(wiener_at(t, seed=0), **settings)
-    return tausid.evaluate(result.model, wiener_at(0.5 * np.arange(500), seed=9)).rmse["y"]
+    return tausid.evaluate(result.model, wiener_at(0.5 * np.arange(500), seed=9), x0="refine").rmse["y"]
 
 
 def compare(steps: int) -> float:
