@@ -184,6 +184,80 @@ def test_a_run_is_neither_overwritten_nor_lost(tausid_command, run):
     assert (run["folder"] / "a" / "model.safetensors").read_bytes() == before
 
 
+def write_mimo(path: Path, samples: int, *, seed: int) -> Path:
+    """Two inputs and three outputs in a file with its own, jittered, time."""
+    a, b = wiener_record(samples, seed=seed), wiener_record(samples, seed=seed + 50)
+    t = 100.0 * seed + a.t + 0.05 * np.random.default_rng(seed).random(samples)
+    table = np.hstack([t[:, None], a.u, b.u, a.y, b.y, a.y + b.y])
+    np.savetxt(path, table, delimiter=",", header="t,pump,valve,level,flow,sum", comments="")
+    return path
+
+
+MIMO = [
+    "--input",
+    "pump",
+    "--input",
+    "valve",
+    "--output",
+    "level",
+    "--output",
+    "flow",
+    "--output",
+    "sum",
+    "--time",
+    "t",
+]
+
+
+def test_two_inputs_three_outputs_and_four_records_in_one_command(tausid_command, tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for seed, samples in enumerate((200, 150, 260, 120)):
+        write_mimo(folder / f"run{seed}.csv", samples, seed=seed)
+    held_out = write_mimo(tmp_path / "held_out.csv", 100, seed=8)
+    settings = ["--nx", 3, *SMALL[4:], "--max-steps", 40]  # with an estimated tau
+    done = tausid_command(
+        "fit", folder, *MIMO, *settings, "--validation", held_out, "--test", held_out, "--out", tmp_path / "r", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert list(summary["records"]) == ["run0", "run1", "run2", "run3"]
+    assert set(summary["pooled"]["rmse"]) == {"level", "flow", "sum"}
+    squares = sum(r["n_scored"] * r["rmse"]["flow"] ** 2 for r in summary["records"].values())
+    assert summary["pooled"]["rmse"]["flow"] == pytest.approx(
+        np.sqrt(squares / summary["pooled"]["n_scored"]), rel=1e-9
+    )
+    assert summary["pooled"]["n_skipped"] == 20
+    assert summary["test"]["record"] == "held_out"
+    assert "records" not in summary["test"]
+    files = sorted(folder.iterdir())
+    table = tausid_command("evaluate", summary["model"], *files[:2], *MIMO, "--x0", "refine").stdout
+    assert [row in table for row in ("run0", "run1", "all")] == [True] * 3
+    refined = tausid_command("evaluate", summary["model"], files[0], *MIMO, "--x0", "refine", "--json")
+    content = json.loads(refined.stdout)
+    assert (content["n_initial"], content["initial_state"]) == (55, "refine")
+
+
+def test_records_of_one_name_are_told_apart(tausid_command, run, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        write_csv(tmp_path / name / "x.csv", 120, seed=ord(name))
+    done = tausid_command("evaluate", run["json"]["model"], tmp_path / "a", tmp_path / "b", *COLUMNS, "--json")
+    assert list(json.loads(done.stdout)["records"]) == [str(tmp_path / name / "x.csv") for name in ("a", "b")]
+
+
+def test_tau_is_estimated_from_several_records(tausid_command, run):
+    done = tausid_command("tau", run["data"], run["test"], *COLUMNS, "--nx", 2, "--json")
+    records = [tausid.read_csv(run[key], inputs=["u"], outputs=["y"], ts=0.5) for key in ("data", "test")]
+    assert json.loads(done.stdout)["tau"] == tausid.estimate_tau(records, nx=2).tau
+
+
+def test_simulate_says_how_the_initial_state_was_found(tausid_command, run, tmp_path):
+    arguments = ["simulate", run["json"]["model"], run["test"], *COLUMNS, "--out", tmp_path / "s.csv"]
+    assert "the first 5 for the initial state (encoder)" in tausid_command(*arguments).stdout
+    assert "the first 55 for the initial state (refine)" in tausid_command(*arguments, "--x0", "refine").stdout
+
+
 def test_without_out_a_new_folder_is_made(tausid_command, run, tmp_path):
     done = tausid_command("fit", run["data"], *COLUMNS, *SMALL, "--max-steps", 20, "--json", cwd=tmp_path)
     assert json.loads(done.stdout)["model"] == str(Path("runs/train-seed0/model.safetensors"))
@@ -302,6 +376,15 @@ def test_the_tanks_linear_approximation_agrees_with_the_paper(tausid_command, be
         (["tau", "@cascaded_tanks", "--input", "u"], "`--input` is for files"),
         (["fit", "d.csv", *COLUMNS, "--tau", "blah"], "unknown tau 'blah'"),
         (["fit", "none.csv", *COLUMNS, "--tau", "2"], "file 'none.csv' must exist"),
+        (
+            ["fit", "empty", *COLUMNS, "--tau", "2"],
+            "folder 'empty' must hold data files (.csv, .txt, .tsv); it has none",
+        ),
+        (["fit", "@cascaded_tanks", "d.csv"], "a known dataset must come alone; got @cascaded_tanks d.csv"),
+        (
+            ["fit", "@cascaded_tanks", "--validation", "d.csv"],
+            "`--validation` is for files; @cascaded_tanks is a known",
+        ),
         (["fit", "d.csv", "--input", "w", "--output", "y", "--ts", "1", "--tau", "2"], "unknown column 'w'"),
         (["fit", "d.csv", "--ts", "1", "--tau", "2"], "none was named, and 'd.csv' names none itself. It has u, y"),
         (
@@ -332,6 +415,7 @@ def test_the_tanks_linear_approximation_agrees_with_the_paper(tausid_command, be
 )
 def test_bad_input_ends_with_code_2_and_one_message(tausid_command, arguments, message, tmp_path):
     write_csv(tmp_path / "d.csv", 200)
+    (tmp_path / "empty").mkdir()
     done = tausid_command(*arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert message in done.stderr

@@ -6,7 +6,8 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import OSCILLATOR_A, OSCILLATOR_B, oscillator_record, wiener_record
+from problems import OSCILLATOR_A, OSCILLATOR_B, OSCILLATOR_C, multisine, oscillator_record, wiener_record
+from scipy import signal
 from scipy.linalg import expm
 
 import tausid
@@ -211,9 +212,158 @@ def test_what_cannot_be_simulated_is_refused(arguments, error, message):
         make_model(record).simulate(arguments.pop("record", record), **arguments)
 
 
-def test_missing_outputs_at_the_start_are_refused():
+def test_missing_outputs_at_the_start_are_filled_for_the_encoder():
     record = wiener_record(80)
     y = record.y.copy()
     y[2] = np.nan
-    with pytest.raises(DataError, match="first 5 outputs measured"):
-        make_model(record).simulate(Record.from_arrays(record.u, y, ts=record.ts))
+    filled = y.copy()
+    filled[2] = (y[1] + y[3]) / 2
+    model = make_model(record)
+    holes, whole = (model.simulate(Record.from_arrays(record.u, a, ts=record.ts)) for a in (y, filled))
+    assert holes.n_skipped == 5
+    np.testing.assert_allclose(holes.y, whole.y, atol=1e-6)  # single precision
+
+
+def test_a_simulation_begins_where_all_outputs_have_been_measured():
+    record = wiener_record(80)
+    y = record.y.copy()
+    y[:20] = np.nan
+    simulation = make_model(record).simulate(Record.from_arrays(record.u, y, ts=record.ts))
+    assert simulation.n_skipped == 21
+    assert np.isfinite(simulation.y[21:]).all()
+    y[:79] = np.nan
+    with pytest.raises(DataError, match="must have every output measured within 5 samples before some sample"):
+        make_model(record).simulate(Record.from_arrays(record.u, y, ts=record.ts, name="late"))
+
+
+# Other clocks
+
+
+@pytest.mark.scan
+def test_a_long_step_is_integrated_in_parts():
+    record = oscillator_record(samples=121)
+    model = true_oscillator(record)
+    kept = np.flatnonzero((np.arange(121) % 40 < 2) | (np.arange(121) == 120))  # steps of 0.5 s and of 19.5 s
+    u = np.repeat(record.u[kept], np.diff(kept, append=122), axis=0)[:121]
+    whole = Record.from_arrays(u, record.y, ts=record.ts)
+    sparse = Record.from_arrays(record.u[kept], record.y[kept], t=record.t[kept])
+    expected = model.simulate(whole, x0=np.zeros(2)).y[kept]
+    found = model.simulate(sparse, x0=np.zeros(2)).y
+    # Both take steps of at most 0.75 s of a system whose fastest time is 2 s: rk4 errs by about 1e-4.
+    np.testing.assert_allclose(found, expected, atol=5e-4)
+    finer = dataclasses.replace(model, config=dataclasses.replace(model.config, max_dt=0.05))
+    assert finer.longest_step == pytest.approx(0.5)
+
+
+def test_max_dt_bounds_every_integration_step():
+    from tausid.simulation import longest_step, make_integrator
+
+    for ts, settings in ((1.0, {"max_dt": 0.3}), (1.0, {"max_dt": 5.0, "substeps": 2}), (1.0, {})):
+        config = tausid.recipe_config(**settings)
+        step = longest_step(config, ts) / make_integrator(config, ts).substeps
+        assert step <= settings.get("max_dt", 1.5) * (1 + 1e-9)
+        assert longest_step(config, ts) >= ts * (1 - 1e-3)  # a median step is not split
+
+
+@pytest.mark.parametrize("hold", ["zero", "first"])
+def test_a_model_trained_at_four_seconds_simulates_at_one(hold):
+    """The oscillator in slow motion: the exact answer at one second is known."""
+    slow = Record.from_arrays(*_slow_oscillator(300, 4.0, hold, seed=0), ts=4.0)
+    settings = {"nx": 2, "hidden": (4,), "horizon": 40, "batch": 16, "max_steps": 100, "validate_every": 50}
+    result = tausid.fit(slow, seed=0, init="bla", hold=hold, substeps=2, progress=None, **settings)
+    fast = Record.from_arrays(*_slow_oscillator(1200, 1.0, hold, seed=5), ts=1.0)
+    coarse = tausid.evaluate(result.model, Record.from_arrays(*_slow_oscillator(300, 4.0, hold, seed=6), ts=4.0))
+    score = tausid.evaluate(result.model, fast)
+    assert score.n_skipped == 20  # five steps of four seconds
+    # Linear and free of noise, and started from the linear approximation: what is left is what training disturbs,
+    # at one second as much as at four.
+    assert score.nrmse["y"] < 0.05
+    assert score.nrmse["y"] < 2.0 * coarse.nrmse["y"]
+
+
+def _slow_oscillator(samples: int, ts: float, hold: str, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and exact outputs of the oscillator with time in units of eight seconds, for inputs that are held."""
+    u = multisine(samples, lines=round(samples * ts / 100), seed=seed)
+    matrices = (OSCILLATOR_A / 8, OSCILLATOR_B / 8, OSCILLATOR_C, np.zeros((1, 1)))
+    discrete = signal.cont2discrete(matrices, ts, method={"zero": "zoh", "first": "foh"}[hold])
+    return u, signal.dlsim(discrete, u[:, None])[1]
+
+
+def test_an_encoder_on_one_clock_sees_a_jittered_record_resampled():
+    record = oscillator_record(samples=60)
+    model = make_model(record, na=4, nb=4)
+    t = record.t.copy()
+    t[2] += 0.2  # one of the encoder's samples comes late
+    late = Record.from_arrays(record.u, np.interp(t, record.t, record.y[:, 0]), t=t)
+    # Interpolated at the nominal times, the encoder sees nearly what it would have seen.
+    expected, found = model.simulate(record).x[4], model.simulate(late).x[4]
+    naive = model.simulate(Record.from_arrays(late.u, late.y, ts=0.5)).x[4]
+    assert np.abs(found - expected).max() < 0.7 * np.abs(naive - expected).max()
+
+
+# Initial states
+
+
+def test_a_refined_initial_state_is_the_linear_least_squares_solution():
+    record = oscillator_record(samples=200, noise=0.05)
+    model = true_oscillator(record, substeps=4, na=3, nb=3)
+    simulation = model.simulate(record, x0="refine")
+    assert (simulation.n_skipped, simulation.initial_state) == (3 + 50, "refine")
+    # The response is linear in the state at sample 3: fitted to samples 3 to 52 by ordinary least squares.
+    step = expm(OSCILLATOR_A * record.ts)
+    forced = model.simulate(record.part(3, 200), x0=np.zeros(2)).y[:50, 0]
+    columns = np.stack([(np.linalg.matrix_power(step, k) @ np.eye(2))[0] for k in range(50)])
+    expected = np.linalg.lstsq(columns, record.y[3:53, 0] - forced, rcond=None)[0]
+    np.testing.assert_allclose(simulation.x[3], expected, atol=2e-4)  # least squares in single precision
+
+
+def test_a_refined_initial_state_simulates_better_than_a_bad_encoder():
+    record = oscillator_record(samples=300)
+    later = record.part(60, 300)
+    model = true_oscillator(record, substeps=4)  # its encoder has random weights
+    encoded, refined = (tausid.evaluate(model, later, x0=way, skip=55) for way in ("encoder", "refine"))
+    assert refined.rmse["y"] < 1e-3 < 0.1 * encoded.rmse["y"]
+    assert (refined.n_initial, refined.n_skipped, refined.initial_state) == (55, 55, "refine")
+    assert (encoded.n_initial, encoded.n_skipped, encoded.initial_state) == (5, 55, "encoder")
+    assert refined.as_dict()["initial_state"] == "refine"
+
+
+def test_without_any_past_the_initial_state_is_free():
+    record = oscillator_record(samples=200)
+    later = record.part(60, 200)
+    model = true_oscillator(record, substeps=4, na=0, nb=0)
+    simulation = model.simulate(later, x0="refine")
+    assert simulation.n_skipped == 50
+    np.testing.assert_allclose(simulation.y, later.y, atol=2e-4)  # from the first sample on
+    assert model.simulate(later).n_skipped == 0
+
+
+def test_a_given_state_and_the_default_say_what_they_are():
+    record = wiener_record(80)
+    model = make_model(record)
+    assert model.simulate(record, x0=np.zeros(2)).initial_state == "given"
+    np.testing.assert_array_equal(model.simulate(record, x0="encoder").y, model.simulate(record).y)
+    free = make_model(record, initial_state="free", horizon="full")
+    assert free.simulate(record).initial_state == "free"
+    np.testing.assert_array_equal(free.simulate(record, x0="refine").y, free.simulate(record).y)
+    with pytest.raises(ConfigError, match="`x0` 'encoder' must have a model with an encoder"):
+        free.simulate(record, x0="encoder")
+    with pytest.raises(ConfigError, match="unknown x0 'refined'; known: encoder, refine. Did you mean 'refine'"):
+        model.simulate(record, x0="refined")
+    with pytest.raises(DataError, match="at least 56 samples for the initial state; got 50"):
+        model.check(record.part(0, 50), x0="refine")
+
+
+# Feedthrough
+
+
+def test_without_feedthrough_the_output_does_not_see_the_input(tmp_path):
+    record = wiener_record(80)
+    model = make_model(record, feedthrough=False)
+    assert model.state_space.g.linear.shape == (1, 2)
+    spoiled = np.concatenate([record.u[:-1], [[99.0]]])
+    again = model.simulate(Record.from_arrays(spoiled, record.y, ts=record.ts))
+    np.testing.assert_array_equal(again.y, model.simulate(record).y)  # a zero-order hold: the last input moves no state
+    assert make_model(record).simulate(Record.from_arrays(spoiled, record.y, ts=record.ts)).y[-1] != again.y[-1]
+    loaded = tausid.load_model(model.save(tmp_path / "m.safetensors"))
+    np.testing.assert_array_equal(loaded.simulate(record).y, model.simulate(record).y)

@@ -122,8 +122,15 @@ def test_training_from_the_linear_start_begins_near_the_linear_error():
     assert linear.history[0].loss < 0.3 * random.history[0].loss
 
 
-def test_a_record_that_the_approximation_cannot_use_says_so():
+def test_a_jittered_record_gives_the_tau_of_its_resampled_one():
     record = wiener_record(100)
     jittered = Record.from_arrays(record.u, record.y, t=record.t + 0.1 * np.random.default_rng(0).random(100))
-    with pytest.raises(tausid.DataError, match="uniform|clock|sampl"):
-        find_start("bla", [jittered], recipe_config())
+    tau = find_start("bla", [jittered], recipe_config()).tau
+    assert tau.now == pytest.approx(tausid.estimate_tau(jittered, nx="auto").tau, rel=1e-12)
+
+
+def test_a_record_that_the_approximation_cannot_use_says_so():
+    with pytest.raises(
+        tausid.DataError, match=r"records must be long enough.*Or give tau in seconds, or tau='trained'"
+    ):
+        find_start("bla", [wiener_record(100).part(0, 4)], recipe_config())

@@ -210,6 +210,8 @@ def _interpolate_near(t: np.ndarray, t_old: np.ndarray, channel: np.ndarray, nea
     known = ~np.isnan(channel)
     times, values = t_old[known], channel[known]
     after = np.clip(np.searchsorted(times, t), 1, max(len(times) - 1, 1))
-    apart = times[np.minimum(after, len(times) - 1)] - times[after - 1]
-    outside = (t < times[0] - UNIFORM_TOLERANCE * near) | (t > times[-1] + UNIFORM_TOLERANCE * near)
-    return np.where(outside | (apart > near), np.nan, np.interp(t, times, values))
+    to_left = t - times[after - 1]
+    to_right = times[np.minimum(after, len(times) - 1)] - t
+    on_sample = np.minimum(np.abs(to_left), np.abs(to_right)) <= UNIFORM_TOLERANCE * near
+    between = (to_left >= 0) & (to_right >= 0) & (to_left + to_right <= near)
+    return np.where(on_sample | between, np.interp(t, times, values), np.nan)
