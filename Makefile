@@ -3,12 +3,13 @@ PYTHON ?= python3
 BIN = .venv/bin
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-slow check clean
+.PHONY: help demo test test-slow check docs clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   identify the cascaded tanks, from data to a model, scores, a picture and a report"
 	@echo "make test   the demo, linters, and the fast test suite"
+	@echo "make docs   the documentation as a site, in site/"
 
 # What the package is built with lies in .venv before it, so that its build needs no second copy of JAX.
 .venv/made: pyproject.toml CMakeLists.txt
@@ -28,6 +29,10 @@ SOURCES = .venv/made $(wildcard src/tausid/rollout/csrc/*)
 	$(PIP) --no-build-isolation -e ".[dev]"
 	@touch .venv/demo $@
 
+.venv/docs: $(SOURCES)
+	$(PIP) --no-build-isolation -e ".[docs]"
+	@touch $@
+
 demo: .venv/demo
 	$(BIN)/tausid demo --out demo
 
@@ -35,6 +40,10 @@ check: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Every warning, a broken link or an undocumented name among them, is an error.
+docs: .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 # One after the other even under make -j: the tests want both cores.
 test: .venv/test
@@ -48,4 +57,4 @@ test-slow: .venv/test
 	XLA_FLAGS=--xla_cpu_multi_thread_eigen=false $(BIN)/python -m pytest -q -n 2 -m slow
 
 clean:
-	rm -rf .venv demo build .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv demo build site .mypy_cache .ruff_cache .pytest_cache

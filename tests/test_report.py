@@ -146,6 +146,11 @@ def test_a_nonlinear_plant_is_worth_a_nonlinear_model():
     assert level_of(run_with([("train", record, 0.01)]), "smaller than a linear model's") == "good"
 
 
+def test_a_poor_model_is_not_praised_for_being_poor_everywhere():
+    poor = run_with([("train", sines(400), 0.9), ("test", sines(400), 0.9)])
+    assert not [text for text in checks_of(poor) if "About as good" in text]
+
+
 def test_inputs_outside_of_the_training_range_are_named():
     wide = Record.from_arrays(2 * sines(300).u, sines(300).y, ts=2.0, input_names=["pump"], output_names=["level"])
     run = run_with([("train", sines(400), 0.1), ("test", wide, 0.1)])

@@ -17,8 +17,10 @@ from tausid.training.starting import approximate
 
 # Least fit in percent for each word. A fit of 85 % leaves an error of 15 % of the output's deviation.
 RATINGS = ((95.0, "Excellent"), (85.0, "Good"), (70.0, "Fair"), (50.0, "Rough"), (-np.inf, "Poor"))
-# A linear model of longer records takes longer than a reader of a report wants to wait.
+# A linear model is found from so many samples at most: more take longer than a reader of a report wants to wait.
 LINEAR_SAMPLES = 20_000
+# A model that is as bad on training data gets no praise for being no worse on new data.
+PRAISED = 0.5
 # An error this much larger on new data than on training data is worth a word.
 GAP = 1.5
 # A best step within this share of the last one means that training may not have ended.
@@ -89,18 +91,18 @@ def judge(run: Run, tests: Sequence[ResidualTest | str]) -> Verdict:
 
 
 def linear_score(run: Run, judged: Experiment) -> dict[str, float] | None:
-    """RMSE of the best linear approximation of the training records over the judged one, by output.
+    """RMSE of the best linear approximation of the training records (their beginnings, where they are long) over the
+    judged one, by output.
 
     Args:
         run: the run.
         judged: the record to simulate.
 
     Returns:
-        The errors; None where there is no linear model, or the records are too long to wait for one.
+        The errors; None where there is no linear model.
     """
-    train = [experiment.record for experiment in run.of_role("train")]
-    if sum(map(len, train)) > LINEAR_SAMPLES:
-        return None
+    whole = [experiment.record for experiment in run.of_role("train")]
+    train = [record.part(0, LINEAR_SAMPLES // len(whole)) for record in whole]
     try:
         simulated = approximate(train, run.model.config).simulate(judged.record)
     except (TausidError, np.linalg.LinAlgError):
@@ -147,7 +149,7 @@ def _check_gap(run: Run, output: int) -> Iterator[Check]:
     if test > GAP * train:
         yield Check("note", f"The error is {test / train:.1f} times as large on new data: {words}. More varied "
                             "training data, a smaller network or earlier stopping may help.")  # fmt: skip
-    else:
+    elif test < PRAISED:
         yield Check("good", f"About as good on new data as on training data: {words}.")
 
 
