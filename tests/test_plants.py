@@ -79,14 +79,10 @@ def wiener_at(t: np.ndarray, *, seed: int, noise: float = 0.02) -> Record:
 
 
 def error_of_fit(t: np.ndarray, steps: int) -> float:
-    """RMSE of a free run over a regular record of the same plant, from the best initial state.
-
-    The regular record is at the edge of what an encoder saw that was trained with lost samples; the plant is compared
-    here, not the encoder.
-    """
+    """RMSE of a free run over a regular record of the same plant."""
     settings = {**COMMON, "init": "bla", "hold": "first", "horizon": 60, "learning_rate": 5e-3, "max_steps": steps}
     result = tausid.fit(wiener_at(t, seed=0), **settings)
-    return tausid.evaluate(result.model, wiener_at(0.5 * np.arange(500), seed=9), x0="refine").rmse["y"]
+    return tausid.evaluate(result.model, wiener_at(0.5 * np.arange(500), seed=9)).rmse["y"]
 
 
 def compare(steps: int) -> float:
@@ -102,7 +98,7 @@ def test_a_jittered_clock_with_lost_samples_trains_as_well_early_on():
 
 @pytest.mark.slow
 def test_a_jittered_clock_with_lost_samples_is_as_good_as_a_regular_one():
-    assert compare(3000) < 1.25
+    assert compare(6000) < 1.25
 
 
 def test_the_irregular_clock_has_the_jitter_and_losses_that_it_says():

@@ -66,7 +66,8 @@ def test_the_past_is_interpolated_over_true_time():
     y[1] = np.nan
     record = Record.from_arrays(t, y, t=t)
     source = WindowSource.from_records([record], IDENTITY, horizon=2, n_past=3, ts=1.0)
-    np.testing.assert_allclose(source.gather(jnp.array([0])).past_y[:, 0, 0], [0.0, 10.0, 40.0], rtol=1e-6)
+    # At 5 s the encoder sees 2, 3 and 4 s, on the line from 0 to 40: the missing output is not half the way.
+    np.testing.assert_allclose(source.gather(jnp.array([0])).past_y[:, 0, 0], [20.0, 30.0, 40.0], rtol=1e-6)
 
 
 def test_a_window_neither_starts_in_a_long_hole_of_the_outputs_nor_lies_in_it():
@@ -109,7 +110,10 @@ def test_the_encoder_sees_how_long_ago_its_samples_were():
     starts = np.asarray(source.starts(jnp.arange(source.count)))
     ago = np.stack([t[starts] - t[starts - 2], t[starts] - t[starts - 1]])
     np.testing.assert_allclose(w.lag, ago - np.array([[2.0], [1.0]]), atol=1e-6)
-    np.testing.assert_array_equal(w.past_y[..., 0], np.stack([t[starts - 2], t[starts - 1]]))
+    # It sees its samples where they would have been on a regular clock, one and two steps ago; none newer than it has.
+    expected = [np.interp(t[k] - np.array([2.0, 1.0]), t[k - 2 : k], t[k - 2 : k]) for k in starts]
+    np.testing.assert_allclose(w.past_y[..., 0].T, expected, atol=1e-5)
+    assert w.past_y[-1, 2, 0] == 3.0  # at 6 s, whose sample before was at 3 s
 
 
 def test_a_record_that_is_too_short_is_named():

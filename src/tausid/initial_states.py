@@ -18,7 +18,7 @@ from tausid.models import FreeState, StateSpace
 from tausid.records import UNIFORM_TOLERANCE, Record
 from tausid.rollout import FixedStep
 from tausid.scaling import Scaling
-from tausid.windows import fill_past, hold_missing, past_is_known
+from tausid.windows import at_nominal_times, fill_past, hold_missing, past_is_known
 
 WAYS = ("encoder", "refine")
 
@@ -148,12 +148,12 @@ class StateFinder:
         else:  # another clock: the encoder sees the past at the sampling time that it was trained with
             begin, u, y = self._resampled_past(record, n)
             lag = np.arange(n, 0, -1.0)
-        state = free_run.encode(
-            self.state_space,
-            jnp.asarray(self.scaling.normalize_u(u)),
-            jnp.asarray(self.scaling.normalize_y(y)),
-            None if self.past_span is None else jnp.asarray(lag - np.arange(n, 0, -1)),
-        )
+        past_u, past_y = jnp.asarray(self.scaling.normalize_u(u)), jnp.asarray(self.scaling.normalize_y(y))
+        late = None
+        if self.past_span is not None:
+            late = jnp.asarray(lag - np.arange(n, 0, -1))
+            past_u, past_y = (at_nominal_times(past[:, None], late[:, None])[:, 0] for past in (past_u, past_y))
+        state = free_run.encode(self.state_space, past_u, past_y, late)
         return Begin(begin.start, np.asarray(state, float), begin.used, "encoder")
 
     def _first_start(self, record: Record, n: int) -> int:

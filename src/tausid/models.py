@@ -38,8 +38,8 @@ class AbstractInitialState(eqx.Module):
 class Encoder(AbstractInitialState):
     """`x_k = e(u_{k-1}, ..., u_{k-nb}, y_{k-1}, ..., y_{k-na})`, the paper's encoder network.
 
-    On an irregular clock the network sees `lag`, too: how much longer ago than i median steps the i-th past sample
-    was, in median steps.
+    On an irregular clock the past samples are interpolated at i median steps ago, and the network sees `lag`, too: how
+    much longer ago than that the i-th sample was, in median steps.
 
     Args:
         network: `e`; its inputs are the past inputs, then the past outputs, then the lags, each from old to new.

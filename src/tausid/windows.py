@@ -161,13 +161,15 @@ class WindowSource(eqx.Module):
             index: which windows.
 
         Returns:
-            Past inputs, past outputs without holes, and the lags where it sees time stamps.
+            Past inputs, past outputs without holes, and the lags where it sees time stamps; then both are interpolated
+            at the nominal times.
         """
         samples = self.starts(index) + jnp.arange(-self.n_past, 0)[:, None]  # (n_past, B)
         rows = self._row(samples)
         lag = None if self.lag is None else jax.lax.cumsum(self.lag[samples], axis=0, reverse=True)
-        y = self.y[rows]
-        return self.u[rows], fill_past(y, self.measured[rows], lag) if self.gaps else y, lag
+        u, y = self.u[rows], self.y[rows]
+        y = fill_past(y, self.measured[rows], lag) if self.gaps else y
+        return (u, y, None) if lag is None else (at_nominal_times(u, lag), at_nominal_times(y, lag), lag)
 
     def gather(self, index: Int[Array, "B"]) -> Windows:
         """These windows.
@@ -226,6 +228,22 @@ def fill_past(
     y0, y1 = jnp.take_along_axis(y, left, 0), jnp.take_along_axis(y, right, 0)
     share = (times - t0) / jnp.where(between, t1 - t0, 1.0)
     return jnp.where(between, y0 + share * (y1 - y0), y)
+
+
+def at_nominal_times(values: Float[Array, "n_past B n"], lag: Float[Array, "n_past B"]) -> Float[Array, "n_past B n"]:
+    """Past samples interpolated at n, n - 1, ..., 1 median steps ago; the newest and the oldest one beyond the ends.
+
+    Args:
+        values: the samples.
+        lag: how much longer ago than the nominal steps each was, in median steps.
+
+    Returns:
+        What they would have been on a regular clock, up to the interpolation.
+    """
+    n = values.shape[0]
+    nominal = -jnp.arange(n, 0, -1, dtype=lag.dtype)
+    interpolate = jax.vmap(jnp.interp, in_axes=(None, None, 1), out_axes=1)  # over channels
+    return jax.vmap(interpolate, in_axes=(None, 1, 1), out_axes=1)(nominal, nominal[:, None] - lag, values)
 
 
 def hold_missing(y: Float[np.ndarray, "N ny"]) -> Float[np.ndarray, "N ny"]:
