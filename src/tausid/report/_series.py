@@ -25,8 +25,8 @@ def thin(values: Float[np.ndarray, "N"], width: int) -> Float[np.ndarray, "M"]:
         Two values per bucket; the last bucket may be smaller.
 
     Example:
-        >>> thin(np.array([0.0, 9.0, 1.0, -5.0, 2.0, 2.0]), 3)
-        array([0., 9., -5., 2.])
+        >>> thin(np.array([0.0, 9.0, 1.0, -5.0, 2.0, 2.0]), 3).tolist()
+        [0.0, 9.0, -5.0, 2.0]
     """
     missing = -len(values) % width
     buckets = np.concatenate([values, np.full(missing, np.nan)]).reshape(-1, width)
