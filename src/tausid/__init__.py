@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from tausid import datasets as datasets
     from tausid import errors as errors
     from tausid import plots as plots
+    from tausid import report as report
+    from tausid import residuals as residuals
+    from tausid import runs as runs
     from tausid.config import Config as Config
     from tausid.config import recipe_config as recipe_config
     from tausid.errors import ConfigError as ConfigError
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from tausid.readers import read_csv as read_csv
     from tausid.records import Dataset as Dataset
     from tausid.records import Record as Record
+    from tausid.residuals import analyse_residuals as analyse_residuals
     from tausid.rollout import Adaptive as Adaptive
     from tausid.rollout import FixedStep as FixedStep
     from tausid.scaling import Scaling as Scaling
@@ -42,7 +46,7 @@ if TYPE_CHECKING:
     from tausid.training import FitResult as FitResult
     from tausid.training import fit as fit
 
-_MODULES = ("datasets", "errors", "plots")
+_MODULES = ("datasets", "errors", "plots", "report", "residuals", "runs")
 _HOMES = {
     "Adaptive": "rollout",
     "Config": "config",
@@ -62,6 +66,7 @@ _HOMES = {
     "TausidError": "errors",
     "LinearModel": "linear",
     "TauEstimate": "tau_estimation",
+    "analyse_residuals": "residuals",
     "estimate_bla": "linear",
     "estimate_frf": "linear",
     "estimate_tau": "tau_search",

@@ -26,7 +26,7 @@ def thin(values: Float[np.ndarray, "N"], width: int) -> Float[np.ndarray, "M"]:
 
     Example:
         >>> thin(np.array([0.0, 9.0, 1.0, -5.0, 2.0, 2.0]), 3)
-        array([0., 9., -5., 2.])
+        array([ 0.,  9., -5.,  2.])
     """
     missing = -len(values) % width
     buckets = np.concatenate([values, np.full(missing, np.nan)]).reshape(-1, width)
