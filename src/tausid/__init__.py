@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from tausid import errors as errors
     from tausid import plots as plots
     from tausid import preparation as preparation
+    from tausid import report as report
+    from tausid import residuals as residuals
+    from tausid import runs as runs
     from tausid import study as study
     from tausid.clocks import split_at_gaps as split_at_gaps
     from tausid.config import Config as Config
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from tausid.readers import record_from_frame as record_from_frame
     from tausid.records import Dataset as Dataset
     from tausid.records import Record as Record
+    from tausid.residuals import analyse_residuals as analyse_residuals
     from tausid.rollout import Adaptive as Adaptive
     from tausid.rollout import FixedStep as FixedStep
     from tausid.scaling import Scaling as Scaling
@@ -53,7 +57,7 @@ if TYPE_CHECKING:
     from tausid.training import FitResult as FitResult
     from tausid.training import fit as fit
 
-_MODULES = ("datasets", "errors", "plots", "preparation", "study")
+_MODULES = ("datasets", "errors", "plots", "preparation", "report", "residuals", "runs", "study")
 _HOMES = {
     "Adaptive": "rollout",
     "Config": "config",
@@ -75,6 +79,7 @@ _HOMES = {
     "TausidError": "errors",
     "LinearModel": "linear",
     "TauEstimate": "tau_estimation",
+    "analyse_residuals": "residuals",
     "estimate_bla": "linear",
     "estimate_frf": "linear",
     "estimate_tau": "tau_search",

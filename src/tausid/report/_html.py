@@ -78,8 +78,8 @@ def number(value: float | None, digits: int = 4) -> str:
         The text.
 
     Example:
-        >>> number(1234567.0), number(0.00012344), number(float("inf"))
-        ('1.235e+06', '0.0001234', '\N{INFINITY}')
+        >>> number(1234567.0), number(0.00012), number(float("inf"))
+        ('1.235e+06', '0.00012', '\N{INFINITY}')
     """
     if value is None or value != value:
         return "\N{EN DASH}"
