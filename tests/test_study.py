@@ -357,6 +357,18 @@ def limited_file_size(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+def test_a_folder_may_be_renamed_and_a_study_may_shrink(tmp_path):
+    runs = parse_spec({**TINY, "axes": {"seed": [0, 1, 2]}}, folder=tmp_path).runs()
+    store = Store(tmp_path / JOURNAL, "before")
+    store.begin(runs, {})
+    store.finish(store.take(), {"run": "seed=0", "status": "completed"})
+    again = Store(tmp_path / JOURNAL, "after")
+    again.begin(runs[1:2], {})
+    assert list(again.outcomes()) == ["seed=0"]  # what is finished stays
+    assert again.take().name == "seed=1"
+    assert again.take() is None  # and what is not asked for any more is not run
+
+
 def test_a_database_serves_instead_of_a_journal(tmp_path):
     spec = write_study(tmp_path / "s", QUICK, "seed = [0, 1]")
     storage = f"sqlite:///{tmp_path}/studies.db"

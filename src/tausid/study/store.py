@@ -62,7 +62,7 @@ class Store:
 
     Args:
         location: file of the journal, or the URL of a database.
-        name: name of the study in it.
+        name: name of the study in a database; a journal holds only one.
         create: whether to begin a study where there is none.
 
     Raises:
@@ -93,6 +93,8 @@ class Store:
     def begin(self, runs: Sequence[RunPlan], same: Mapping[str, Any]) -> None:
         """Plan the runs that are not in the store yet; take up again those that a dead coordinator left.
 
+        Runs that wait and are not among these any more are dropped; finished ones stay.
+
         Args:
             runs: all runs of the study.
             same: what must be the same each time the study is begun: shared settings, data.
@@ -104,7 +106,10 @@ class Store:
         with self._translated():
             self._check_same(dict(same))
             self._give_back_lost_runs()
-            known = self._latest()
+            known, asked = self._latest(), {run.name for run in runs}
+            for name, trial in known.items():
+                if name not in asked and trial.state.name == "WAITING":  # the study has shrunk
+                    self._study.tell(trial.number, state=_state("FAIL"))
             for run in runs:
                 if run.name not in known:
                     self._plan(run.name, attempt=1)
@@ -254,8 +259,10 @@ def _open(location: str, name: str, *, shared: bool, create: bool) -> Any:
         if create:  # and so holds the study's lock
             mend_journal(Path(location))
         storage = optuna.storages.JournalStorage(JournalFileBackend(location))
+    held = [] if shared else optuna.get_all_study_names(storage)
     try:
-        return optuna.load_study(study_name=name, storage=storage)
+        # A journal holds one study, whatever its folder is called by now.
+        return optuna.load_study(study_name=held[0] if held else name, storage=storage)
     except KeyError:
         if create:
             return optuna.create_study(study_name=name, storage=storage, load_if_exists=True)
