@@ -76,6 +76,7 @@ class Store:
         self.shared = "://" in self.location
         self._owner = f"{socket.gethostname()} {os.getpid()} {uuid.uuid4().hex[:8]}"
         self._signed = 0.0
+        self._asked: set[str | None] = set()
         with self._translated():
             self._study = _open(self.location, name, shared=self.shared, create=create)
 
@@ -106,10 +107,8 @@ class Store:
         with self._translated():
             self._check_same(dict(same))
             self._give_back_lost_runs()
-            known, asked = self._latest(), {run.name for run in runs}
-            for name, trial in known.items():
-                if name not in asked and trial.state.name == "WAITING":  # the study has shrunk
-                    self._study.tell(trial.number, state=_state("FAIL"))
+            self._asked = {run.name for run in runs}
+            known = self._latest()
             for run in runs:
                 if run.name not in known:
                     self._plan(run.name, attempt=1)
@@ -124,8 +123,9 @@ class Store:
             while any(trial.state.name == "WAITING" for trial in self._trials()):
                 trial = self._study.ask()
                 name = trial.user_attrs.get("run")
-                # Two coordinators that begin at the same moment may both have planned a run: the first one counts.
-                if name is None or self._latest()[name].number != trial.number:
+                # Two coordinators that begin at the same moment may both have planned a run: the first one counts. A
+                # run that is not asked for any more, as the study has shrunk, is dropped.
+                if name not in self._asked or self._latest()[name].number != trial.number:
                     self._study.tell(trial.number, state=_state("FAIL"))
                     continue
                 trial.set_user_attr("owner", self._owner)
