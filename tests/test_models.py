@@ -126,6 +126,8 @@ def test_a_free_state_belongs_to_its_record():
 def test_the_start_value_of_a_is_a_named_choice():
     zero_mean = model(A_start="zero-mean", weight_range=0.01)
     minus_identity = model(A_start="-I", weight_range=0.01)
+    spread = np.linalg.eigvalsh(np.asarray(model(A_start="-MM'", weight_range=1e-9).A))
+    assert -3.0 <= spread[0] < spread[-1] < 0  # the trace of MM' is below nx; the eigenvalues differ
     assert np.abs(zero_mean.A).max() <= 0.01
     np.testing.assert_allclose(minus_identity.A - zero_mean.A, -np.eye(3), atol=1e-7)  # rounding of -1 + 0.01
 

@@ -265,7 +265,7 @@ def test_a_hopeless_run_ends_as_diverged_with_its_best_model_and_advice():
         ({"validation_error": "window"}, "unknown validation_error 'window'.*Did you mean 'windows'"),
         ({"barrier_form": "relu"}, "unknown barrier_form 'relu'"),
         ({"encoder": "mlp", "init": "bla"}, "`init` 'bla' must have encoder='residual'"),
-        ({"A_start": "I"}, "unknown A_start 'I'; known: -I, zero-mean"),
+        ({"A_start": "I"}, "unknown A_start 'I'; known: -I, -MM', zero-mean"),
         ({"progress": "loud"}, "`progress` must be 'auto', None or a function; got 'loud'"),
     ],
 )

@@ -29,7 +29,8 @@ class Config:
         activation: activation function of the hidden layers.
         degree: degree of a `polynomial` network.
         weight_range: initial weights are uniform in [-weight_range, weight_range].
-        A_start: initial A: `zero-mean` like all other weights, or `-I` plus those.
+        A_start: initial A: `zero-mean` like all other weights, `-I` plus those, or `-MM'` plus those, with M uniform in
+            [-1, 1] / sqrt(nx): negative definite, with fast and slow states.
         init: where the weights start: `random`, or `bla`, the linear parts from the best linear approximation.
         initial_state: `encoder` (from past data), or `free` (a parameter per record, eq. 3).
         encoder: the encoder's network: `residual`, as f and g, or `mlp`, hidden layers without a linear part.
@@ -185,7 +186,7 @@ class Config:
 CHOICES: dict[str, tuple[str, ...]] = {
     "protocol": ("clean", "paper"),
     "network": ("mlp", "polynomial"),
-    "A_start": ("zero-mean", "-I"),
+    "A_start": ("zero-mean", "-I", "-MM'"),
     "init": ("random", "bla"),
     "initial_state": ("encoder", "free"),
     "encoder": ("residual", "mlp"),

@@ -197,8 +197,8 @@ def build_state_space(
             f"Give one number, or {nx}."
         )
     f = make_network(config, nx + nu, nx, rng)
-    if config.A_start == "-I":
-        f = eqx.tree_at(lambda n: n.linear, f, f.linear.at[:, :nx].add(-jnp.eye(nx)))
+    if config.A_start != "zero-mean":
+        f = eqx.tree_at(lambda n: n.linear, f, f.linear.at[:, :nx].add(_stable_matrix(config, rng)))
     return StateSpace(
         f=f,
         g=make_network(config, nx + nu if config.feedthrough else nx, ny, rng),
@@ -230,6 +230,15 @@ def make_network(config: Config, n_in: int, n_out: int, rng: np.random.Generator
         activation=config.activation,
         weight_range=config.weight_range,
     )
+
+
+def _stable_matrix(config: Config, rng: np.random.Generator) -> Float[np.ndarray, "nx nx"]:
+    """Where A starts, before the small random weights: -I, or -MM' with a random M."""
+    nx = config.nx
+    if config.A_start == "-I":
+        return -np.eye(nx)
+    M = rng.uniform(-1.0, 1.0, (nx, nx)) / np.sqrt(nx)
+    return -M @ M.T
 
 
 def _make_initial(config: Config, nu: int, ny: int, n_records: int, rng: np.random.Generator) -> AbstractInitialState:
