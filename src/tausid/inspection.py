@@ -328,8 +328,8 @@ def _suggest_clock(data: Channels, clock: ClockReport | None) -> list[str]:
         return []
     gap = "" if not clock.gaps else f" and {_count(clock.gaps, 'gap')}, the longest {clock.longest:.4g} s"
     return [
-        f"The clock is irregular, with a jitter of {100 * clock.jitter:.2g} %{gap}. A fit takes it as it is; what needs "
-        f'one sampling time, such as decimate, wants --prepare "interpolate {clock.ts:.4g}" before it.'
+        f"The clock is irregular, with a jitter of {100 * clock.jitter:.2g} %{gap}. A fit takes it as it is; what "
+        f'needs one sampling time, such as decimate, wants --prepare "interpolate {clock.ts:.4g}" before it.'
     ]
 
 
