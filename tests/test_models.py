@@ -147,3 +147,14 @@ def test_a_polynomial_model_simulates():
     x, y = run(m, jnp.asarray(X0), jnp.asarray(INPUTS), jnp.asarray(DT), FixedStep(), Engine())
     assert x.shape == (60, 3)
     assert np.isfinite(y).all()
+
+
+def test_outputs_of_a_long_trajectory_are_computed_in_pieces(monkeypatch):
+    import tausid.free_run as free_run
+
+    m, rng = model(), np.random.default_rng(0)
+    x, u = jnp.asarray(rng.normal(size=(50, 3)), jnp.float32), jnp.asarray(rng.normal(size=(50, 2)), jnp.float32)
+    monkeypatch.setattr(free_run, "LONG", 20)
+    monkeypatch.setattr(free_run, "PIECE", 16)
+    # The same products in another order of summation: single precision.
+    np.testing.assert_allclose(free_run._outputs(m, x, u), m.output(x, u), rtol=1e-5, atol=1e-6)

@@ -16,6 +16,8 @@ from tausid.rollout import Adaptive, Engine, FixedStep, Integrator, rollout, rol
 LEAST_FOR_INITIAL_STATE = 50
 # Residual of a sample at which the simulation left the finite numbers; measured outputs have a deviation of 1.
 LOST = 1e6
+# Outputs of trajectories longer than this are computed in pieces: 64 hidden units of 2^17 samples are 32 MB a layer.
+LONG, PIECE = 2**17, 2**14
 
 
 def initial_samples(config: Config) -> int:
@@ -73,7 +75,18 @@ def run(
         x = rollout_adaptive(model.field, *batch, integrator)[:, 0]
     else:
         x = rollout(model.field, *batch, integrator, engine)[:, 0]
-    return x, model.output(x, u)
+    return x, _outputs(model, x, u)
+
+
+def _outputs(model: StateSpace, x: Float[Array, "N nx"], u: Float[Array, "N nu"]) -> Float[Array, "N ny"]:
+    """The outputs along a trajectory, piece by piece where the hidden layers of all samples would need much memory."""
+    samples = x.shape[0]
+    if samples <= LONG:
+        return model.output(x, u)
+    pieces = -(-samples // PIECE)
+    filled = (jnp.pad(a, ((0, pieces * PIECE - samples), (0, 0))).reshape(pieces, PIECE, a.shape[1]) for a in (x, u))
+    y = jax.lax.map(lambda piece: model.output(*piece), tuple(filled))
+    return y.reshape(pieces * PIECE, y.shape[-1])[:samples]
 
 
 @eqx.filter_jit

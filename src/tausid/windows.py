@@ -407,7 +407,9 @@ def _fill_measured(out: np.ndarray, layout: _Layout) -> None:
 
 
 def _fill_steps(out: np.ndarray, layout: _Layout) -> None:
-    out[:] = steps_to_next(layout.t)
+    # The difference is taken in double precision and rounded once, without an array of its own.
+    np.subtract(layout.t[1:], layout.t[:-1], out=out[:-1], casting="same_kind")
+    out[-1] = out[-2]
 
 
 def _sample_rows(layouts: Sequence[_Layout], stops: np.ndarray) -> np.ndarray:
