@@ -19,6 +19,7 @@ from tausid import ConfigError, DataError, Record, StorageError, Tau
 from tausid.config import RECIPES
 from tausid.networks import MLP
 from tausid.scaling import Scaling
+from tausid.storage import read_arrays, write_arrays
 from tausid.training import loop, optimiser
 from tausid.training.optimiser import StepSettings, learning_rate
 from tausid.training.protocols import split_records
@@ -576,6 +577,17 @@ def test_a_run_is_not_resumed_with_other_settings_or_data(tmp_path):
         small_fit(wiener_record(200, seed=3), out=tmp_path, resume=True)
     with pytest.raises(ConfigError, match="`tau` was 2.0 and is now 5.0"):
         small_fit(tau=5.0, out=tmp_path, resume=True)
+
+
+def test_a_run_of_an_older_version_is_resumed(tmp_path):
+    small_fit(out=tmp_path)
+    path = tmp_path / "checkpoint.safetensors"
+    arrays, content = read_arrays(path, kind="checkpoint")
+    del content["identity"]["window_order"]  # a setting that did not exist then
+    write_arrays(path, arrays, kind="checkpoint", content=content)
+    assert small_fit(out=tmp_path, resume=True).steps == 60
+    with pytest.raises(ConfigError, match="`window_order` was 'random' and is now 'epochs'"):
+        small_fit(out=tmp_path, resume=True, window_order="epochs")
 
 
 def test_a_folder_that_cannot_be_written_is_found_before_training(tmp_path):
