@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from tausid.config import Config
-from tausid.config import Config
 from tausid.errors import ConfigError
 from tausid.records import Record
 from tausid.rollout import Engine, engine_taken
