@@ -28,8 +28,8 @@ from tausid.study.store import JOURNAL, Store
 from tausid.training.protocols import split_records
 
 QUICK = {"nx": 2, "hidden": [8], "horizon": 20, "batch": 8, "max_steps": 20, "validate_every": 10}
-# Long enough to be killed in its middle: chunks of 10 steps take some milliseconds, checkpoints come every 0.05 s.
-LONG = {**QUICK, "max_steps": 4000, "patience": 4000}
+# Long enough to be killed in its middle: chunks of 25 steps take some milliseconds, checkpoints come every 0.05 s.
+LONG = {**QUICK, "max_steps": 3000, "patience": 3000, "validate_every": 25}
 
 
 def write_study(folder: Path, settings: dict, axes: str) -> Path:
