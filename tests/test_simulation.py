@@ -275,10 +275,10 @@ def test_a_model_trained_at_four_seconds_simulates_at_one(hold):
     coarse = tausid.evaluate(result.model, Record.from_arrays(*_slow_oscillator(300, 4.0, hold, seed=6), ts=4.0))
     score = tausid.evaluate(result.model, fast)
     assert score.n_skipped == 20  # five steps of four seconds
-    # Linear and free of noise, and started from the linear approximation: what is left is what training disturbs,
-    # at one second as much as at four.
-    assert score.nrmse["y"] < 0.05
-    assert score.nrmse["y"] < 2.0 * coarse.nrmse["y"]
+    # Linear and free of noise, and started from the linear approximation: what is left at four seconds is what training
+    # disturbs; at one second also what the encoder, which sees every fourth input, cannot know of the initial state.
+    assert coarse.nrmse["y"] < 0.01
+    assert score.nrmse["y"] < 0.02
 
 
 def _slow_oscillator(samples: int, ts: float, hold: str, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
