@@ -285,20 +285,13 @@ def test_a_killed_coordinator_loses_no_run_and_repeats_none(tmp_path):
     assert {row["status"] for row in results.rows} == {"completed"}
 
 
-def test_two_coordinators_do_not_share_a_journal(tmp_path):
-    spec = write_study(tmp_path / "s", LONG, "seed = [0]")
-    with start(spec, "--workers", "1") as process:
-        wait_for((spec.parent / JOURNAL).exists)
-        with pytest.raises(ConfigError, match="another one is at work"):
-            run_study(spec, resume=True)
-        process.kill()
-
-
-def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path):
+def test_a_study_is_run_by_one_process_and_ctrl_c_stops_it_cleanly_and_says_how_to_go_on(tmp_path):
     spec = write_study(tmp_path / "s", LONG, "seed = [0]")
     checkpoint = spec.parent / "runs" / "seed=0" / "checkpoint.safetensors"
     with start(spec, "--workers", "1") as process:
         wait_for(lambda: steps_in(checkpoint) > 0)
+        with pytest.raises(ConfigError, match="another one is at work"):
+            run_study(spec, resume=True)
         os.killpg(process.pid, signal.SIGINT)  # what a terminal does
         _, errors = process.communicate(timeout=240)
     assert process.returncode == 130
