@@ -28,16 +28,17 @@ class Case:
     early_steps: int = 300
 
 
+# Factors have a margin of a quarter to a half over what was found: seeds and processors differ by less.
 CASES = {
     "autonomous": Case(
-        2.0, 15.0, {"A_start": "zero-mean", "horizon": 100, "na": 10, "learning_rate": 1e-2}, records=5, samples=200
+        2.0, 2.0, {"A_start": "zero-mean", "horizon": 100, "na": 10, "learning_rate": 1e-2}, records=5, samples=200
     ),
     "static": Case(1.2, 6.0, {"nx": 1, "tau": 1.0, "horizon": 20, "learning_rate": 1e-2}),
-    "integrator": Case(3.0, 12.0, {"init": "bla", "na": 10, "nb": 10, "horizon": 100, "learning_rate": 5e-3}),
+    "integrator": Case(3.0, 11.0, {"init": "bla", "na": 10, "nb": 10, "horizon": 100, "learning_rate": 5e-3}),
     "lightly damped": Case(
-        2.5, 12.0, {"init": "bla", "na": 8, "nb": 8, "horizon": 100, "learning_rate": 2e-3}, early_steps=600
+        2.5, 10.0, {"init": "bla", "na": 8, "nb": 8, "horizon": 100, "learning_rate": 2e-3}, early_steps=1000
     ),
-    "stiff": Case(1.5, 4.0, {"init": "bla", "substeps": 8, "horizon": 50, "learning_rate": 1e-2}),
+    "stiff": Case(1.5, 2.0, {"init": "bla", "substeps": 8, "horizon": 50, "learning_rate": 1e-2}),
 }
 
 
@@ -107,7 +108,7 @@ def test_the_irregular_clock_has_the_jitter_and_losses_that_it_says():
     t = irregular_clock(1000, 0.5, dropped=0.3, jitter=0.2, seed=0)
     assert len(t) == 700
     steps = np.diff(t)
-    assert np.median(steps) == pytest.approx(0.5, rel=0.1)  # lifted a little by the three tenths that are longer
+    assert np.median(steps) == pytest.approx(0.5, rel=0.1)  # most steps are whole, but for the jitter
     assert steps.min() > 0.35 and steps.max() > 1.4
 
 
