@@ -30,7 +30,9 @@ class Config:
         degree: degree of a `polynomial` network.
         weight_range: initial weights are uniform in [-weight_range, weight_range].
         A_start: initial A: `zero-mean` like all other weights, or `-I` plus those.
+        A_form: `free`, or `negative-definite`: A + A' is negative definite whatever the weights are.
         init: where the weights start: `random`, or `bla`, the linear parts from the best linear approximation.
+        nonlinear_start: the nonlinear parts at the start: `random`, or `zero`, their output layers at zero.
         initial_state: `encoder` (from past data), or `free` (a parameter per record, eq. 3).
         encoder: the encoder's network: `residual`, as f and g, or `mlp`, hidden layers without a linear part.
         na: past outputs that the encoder sees.
@@ -59,6 +61,8 @@ class Config:
         learning_rate: Adam's rate at the first step.
         schedule: how the rate falls: `three-step` or `cosine`.
         weight_decay: lambda_W of the weight decay.
+        nonlinear_decay: weight decay on the nonlinear parts of the networks only, on top of `weight_decay`.
+        contraction_weight: lambda_C of the penalty on trajectories that move apart; 0 leaves it out.
         dae_weight: lambda_D of the DAE penalty; 0 leaves the DAE network out.
         barrier_weight: lambda_N of the barrier on A; 0 leaves it out.
         barrier_form: `hinge`, zero where A is negative definite, or `sigmoid`, a smooth step.
@@ -80,7 +84,9 @@ class Config:
     degree: int = 3
     weight_range: float = 0.01
     A_start: str = "-I"  # free runs of an untrained model then settle instead of drifting
+    A_form: str = "free"
     init: str = "random"
+    nonlinear_start: str = "random"
     initial_state: str = "encoder"
     encoder: str = "residual"
     na: int = 5
@@ -110,6 +116,8 @@ class Config:
     learning_rate: float = 3e-3
     schedule: str = "cosine"
     weight_decay: float = 1e-6
+    nonlinear_decay: float = 0.0
+    contraction_weight: float = 0.0
     dae_weight: float = 0.0
     barrier_weight: float = 0.0
     barrier_form: str = "hinge"
@@ -142,7 +150,7 @@ class Config:
         if not isinstance(self.feedthrough, bool):
             raise ConfigError(f"`feedthrough` must be true or false; got {self.feedthrough!r}. Choose one.")
         self._check_weights()
-        for name in ("weight_decay", "dae_weight", "barrier_weight"):
+        for name in ("weight_decay", "nonlinear_decay", "contraction_weight", "dae_weight", "barrier_weight"):
             _check_number(name, getattr(self, name), least=0.0, open_end=False)
         names = self.hold if isinstance(self.hold, tuple) else (self.hold,)
         if not all(isinstance(name, str) for name in names):
@@ -186,7 +194,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "protocol": ("clean", "paper"),
     "network": ("mlp", "polynomial"),
     "A_start": ("zero-mean", "-I"),
+    "A_form": ("free", "negative-definite"),
     "init": ("random", "bla"),
+    "nonlinear_start": ("random", "zero"),
     "initial_state": ("encoder", "free"),
     "encoder": ("residual", "mlp"),
     "clock": ("auto", "regular", "irregular"),
