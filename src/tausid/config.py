@@ -14,6 +14,8 @@ from tausid.errors import ConfigError, unknown_name
 LARGEST = 2**31 - 1  # of whole numbers, seeds among them
 FULL = "full"  # a horizon as long as the longest record: full simulation error, eq. 3
 
+Limits = str | tuple[Any, ...]  # of outputs: `none`, `auto`, a pair, or a pair per output
+
 
 @dataclass(frozen=True)
 class Config:
@@ -40,6 +42,8 @@ class Config:
         clock: `irregular` where the encoder sees the time stamps of its samples, too; `regular` where it does not;
             `auto` becomes the first where the training records have more than one time step.
         feedthrough: whether the outputs depend on the inputs at once, y = g(x, u), or not, y = g(x).
+        output_limits: range of the simulated outputs in physical units: `none`; [lowest, highest] for one output or one
+            such pair per output, None for an open end; or `auto`, where the training records run into a limit.
         stepper: explicit Runge-Kutta method.
         substeps: integration steps per sampling interval.
         max_dt: longest integration step in seconds: longer intervals are split. None is 1.5 times the median
@@ -93,6 +97,7 @@ class Config:
     nb: int = 5
     clock: str = "auto"
     feedthrough: bool = True
+    output_limits: Limits = "none"
 
     # The integration.
     stepper: str = "rk4"
@@ -150,6 +155,7 @@ class Config:
         if not isinstance(self.feedthrough, bool):
             raise ConfigError(f"`feedthrough` must be true or false; got {self.feedthrough!r}. Choose one.")
         self._check_weights()
+        _check_limits(self.output_limits)
         for name in ("weight_decay", "nonlinear_decay", "contraction_weight", "dae_weight", "barrier_weight"):
             _check_number(name, getattr(self, name), least=0.0, open_end=False)
         names = self.hold if isinstance(self.hold, tuple) else (self.hold,)
@@ -175,7 +181,7 @@ class Config:
 
     def as_dict(self) -> dict[str, Any]:
         """The settings as plain JSON values."""
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()}
+        return {name: _listed(value) for name, value in dataclasses.asdict(self).items()}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Config:
@@ -232,6 +238,25 @@ def _check_whole(name: str, value: object, least: int) -> None:
         raise ConfigError(f"`{name}` must be a whole number of at least {least}{limit}; got {value!r}. Correct it.")
 
 
+def _check_limits(limits: object) -> None:
+    if limits in ("none", "auto"):
+        return
+    pairs = limits if isinstance(limits, tuple) and all(isinstance(pair, tuple) for pair in limits) else (limits,)
+    if not pairs or not all(_is_range(pair) for pair in pairs):
+        raise ConfigError(
+            "`output_limits` must be 'none', 'auto', [lowest, highest], or one such pair per output; "
+            f"got {limits!r}. Write, for instance, [0, 10], or [null, 10] for an open end."
+        )
+
+
+def _is_range(pair: object) -> bool:
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        return False
+    ends = [end for end in pair if end is not None]
+    numbers = all(isinstance(end, int | float) and not isinstance(end, bool) and math.isfinite(end) for end in ends)
+    return numbers and (len(ends) < 2 or ends[0] < ends[1])
+
+
 def _check_number(name: str, value: object, *, least: float, open_end: bool) -> None:
     fits = isinstance(value, int | float) and math.isfinite(value) and value >= least
     if not fits or (open_end and value == least):
@@ -284,6 +309,11 @@ def _with_settings(config: Config, settings: dict[str, Any]) -> Config:
             raise ConfigError(unknown_name("setting", name, known))
     plain: dict[str, Any] = {name: _plain(value) for name, value in settings.items()}
     return dataclasses.replace(config, **plain)
+
+
+def _listed(value: Any) -> Any:
+    """Tuples as lists, those within them, too."""
+    return [_listed(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _plain(value: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
@@ -116,6 +117,7 @@ class StateSpace(eqx.Module):
         dae: the DAE network d(x, u) that only its penalty sees, or None.
         A_form: what the part of `f.linear` that acts on the state is: `free`, A itself, or `negative-definite`, the free
             parameters of `negative_definite`.
+        limits: lowest and highest value of each output, normalized; None where there are none.
     """
 
     f: AbstractNetwork
@@ -124,6 +126,7 @@ class StateSpace(eqx.Module):
     tau: Tau
     dae: MLP | None
     A_form: str = eqx.field(static=True, default="free")
+    limits: tuple[tuple[float, float], ...] | None = eqx.field(static=True, default=None)
 
     @property
     def nx(self) -> int:
@@ -173,7 +176,7 @@ class StateSpace(eqx.Module):
         return self.field(x, u)
 
     def output(self, x: Float[Array, "*B nx"], u: Float[Array, "*B nu"]) -> Float[Array, "*B ny"]:
-        """The output, `g(x, u)`, or `g(x)` where there is no feedthrough.
+        """The output, `g(x, u)`, or `g(x)` where there is no feedthrough; within its limits where it has some.
 
         Args:
             x: states.
@@ -182,7 +185,41 @@ class StateSpace(eqx.Module):
         Returns:
             Outputs, normalized.
         """
-        return self.g(jnp.concatenate([x, u], axis=-1) if self.feedthrough else x)
+        return self.limit(self.g(jnp.concatenate([x, u], axis=-1) if self.feedthrough else x))
+
+    def limit(self, y: Float[Array, "*B ny"]) -> Float[Array, "*B ny"]:
+        """Outputs within their limits, with the derivative of outputs without.
+
+        An output beyond its limit, where a smaller one was measured, still has a way back; where the limit itself was
+        measured there is no error, and so no gradient.
+
+        Args:
+            y: values of g.
+
+        Returns:
+            The outputs.
+        """
+        return y if self.limits is None else clip_straight(y, *jnp.asarray(self.limits, y.dtype).T)
+
+
+@jax.custom_jvp
+def clip_straight(
+    y: Float[Array, "*B ny"], low: Float[Array, "ny"], high: Float[Array, "ny"]
+) -> Float[Array, "*B ny"]:
+    """`y` within limits, with the derivative of `y` itself.
+
+    Args:
+        y: values.
+        low: lowest values.
+        high: highest values.
+
+    Returns:
+        The clipped values.
+    """
+    return jnp.clip(y, low, high)
+
+
+clip_straight.defjvps(lambda tangent, *_: tangent, None, None)
 
 
 def build_state_space(

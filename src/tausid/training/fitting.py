@@ -26,11 +26,12 @@ from tausid.progress import ProgressUpdate, make_reporter
 from tausid.records import Record, Records, as_records
 from tausid.rollout import fused_missing
 from tausid.scaling import Scaling
-from tausid.simulation import Model, longest_step, make_integrator
+from tausid.simulation import Model, longest_step, make_integrator, with_limits
 from tausid.storage import check_writable
 from tausid.tau import Tau
 from tausid.tau_estimation import TauEstimate
 from tausid.training.checkpoint import FILE_NAME, fingerprint, load_checkpoint, save_checkpoint
+from tausid.training.limits import describe_limits, settle_limits
 from tausid.training.loop import Problem, RunState, advance, start_run
 from tausid.training.protocols import Split, split_records
 from tausid.training.result import FitResult
@@ -112,7 +113,8 @@ def fit(
 
 
 def settle(config: Config, records: Sequence[Record]) -> Config:
-    """The settings with what depends on the records: whether the encoder sees time stamps.
+    """The settings with what depends on the records: whether the encoder sees time stamps, and limits
+    of the outputs.
 
     Args:
         config: the settings.
@@ -122,7 +124,7 @@ def settle(config: Config, records: Sequence[Record]) -> Config:
         The settings; the same where the records have one clock.
 
     Raises:
-        ConfigError: not one weight per output.
+        ConfigError: not one weight or one pair of limits per output.
     """
     weights = config.output_weights
     if weights is not None and len(weights) != records[0].ny:
@@ -130,6 +132,7 @@ def settle(config: Config, records: Sequence[Record]) -> Config:
             f"`output_weights` must have one number per output; got {len(weights)} for {records[0].ny} outputs. "
             f"Give {records[0].ny}."
         )
+    config = dataclasses.replace(config, output_limits=settle_limits(config.output_limits, records))
     if config.clock != "auto" or has_one_clock(records):
         return config
     return dataclasses.replace(config, clock="irregular")
@@ -172,7 +175,7 @@ def make_problem(config: Config, start: Start, split: Split) -> Problem:
     if config.init == "bla" and start.bla is not None:
         state_space = start_from_bla(state_space, start.bla, split.train, source)
     model = Model(
-        state_space=state_space,
+        state_space=with_limits(state_space, config, scaling),
         scaling=scaling,
         integrator=make_integrator(config, ts),
         ts=ts,
@@ -211,12 +214,13 @@ def make_result(problem: Problem, run: RunState) -> FitResult:
         dataclasses.replace(problem.model_with(weights), provenance=provenance)
         for weights in (run.best_weights, run.optimiser.weights)
     )
+    limited = describe_limits(problem.config.output_limits, best.output_names, best.output_units)
     return FitResult(
         model=best,
         last_model=last,
         history=run.history,
         status=run.status,
-        message=_message(problem, run),
+        message=f"{_message(problem, run)} {limited}".rstrip(),
         steps=run.step,
         best_step=run.best_step,
         seconds=run.seconds,

@@ -68,7 +68,7 @@ def objective(
     x0 = model.initial(windows.past_u, windows.past_y, windows.record, windows.lag)
     x = rollout(model.field, x0, windows.u, windows.dt, integrator, engine)
     along = jnp.concatenate([x, windows.u], axis=-1)  # (J, B, nx + nu)
-    y_hat = evaluate(model.g, along if model.feedthrough else x, engine)
+    y_hat = model.limit(evaluate(model.g, along if model.feedthrough else x, engine))
     error = simulation_error(y_hat, windows.y, windows.measured, penalties.outputs)
     total = error + penalties.weight_decay * weight_decay(decayed_weights(model))
     if model.dae is not None:
