@@ -63,8 +63,8 @@ def test_a_fit_finds_limits_keeps_them_and_says_so(tmp_path):
     result = tausid.fit(record, tau=2.0, seed=0, **SMALL, output_limits="auto", out=tmp_path)
     assert result.config.output_limits == ((None, 0.5),)
     assert result.message.endswith("Simulated outputs are limited: y is at most 0.5.")
-    # Ten times the input drives any model of this plant far beyond the limit.
-    far = Record.from_arrays(10 * record.u, record.y, ts=record.ts)
+    # A thousand times the input drives any model of this plant far beyond the limit.
+    far = Record.from_arrays(1e3 * record.u, record.y, ts=record.ts)
     simulated = result.model.simulate(far).y
     assert np.nanmax(simulated) == pytest.approx(0.5, abs=1e-6)  # single precision
     path = result.model.save(tmp_path / "m.safetensors")

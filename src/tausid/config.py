@@ -53,8 +53,9 @@ class Config:
         hold: inputs between samples: `zero` or `first`, for all or one per input.
         engine: what computes the rollout: `fused` (C++), `scan` (JAX), or `auto`, the first where it can.
         threads: threads of the fused engine; one, because one process per core is faster for models this small.
-        horizon: samples per training window, J; `full` for one window per record.
-        batch: windows per step.
+        horizon: samples per training window, J; `full` for one window per record. A list, such as [64, 256, "full"],
+            grows in equal shares of `max_steps`.
+        batch: windows per step; with a list of horizons, of the first: later ones take as many samples per step.
         window_order: how windows are drawn: `random`, with replacement, or `epochs`, shuffled passes over all of them.
         max_steps: most optimiser steps.
         patience: steps without a better validation score after which training stops.
@@ -109,7 +110,7 @@ class Config:
     threads: int = 1
 
     # The optimisation.
-    horizon: int | str = 128
+    horizon: int | str | tuple[int | str, ...] = 128
     batch: int = 64
     window_order: str = "random"
     max_steps: int = 6000
@@ -138,8 +139,11 @@ class Config:
             raise ConfigError(f"`hidden` must be a list of widths; got {self.hidden!r}. Write [64, 64].")
         for width in self.hidden:
             _check_whole("hidden", width, 1)
-        if self.horizon != FULL:
-            _check_whole("horizon", self.horizon, 2)
+        if not self.horizons:
+            raise ConfigError('`horizon` must have at least one entry; got an empty list. Write [64, 256, "full"].')
+        for horizon in self.horizons:
+            if horizon != FULL:
+                _check_whole("horizon", horizon, 2)
         if self.initial_state == "free" and self.horizon != FULL:
             raise ConfigError(
                 f"`initial_state` 'free' must have horizon='full', as a record has one initial state and not one per "
@@ -178,6 +182,11 @@ class Config:
             _check_number("output_weights", weight, least=0.0, open_end=False)
         if not any(weights):
             raise ConfigError("`output_weights` must not all be zero; got only zeros. Give one output a weight.")
+
+    @property
+    def horizons(self) -> tuple[int | str, ...]:
+        """The horizon of each stage of training, one or several."""
+        return self.horizon if isinstance(self.horizon, tuple) else (self.horizon,)
 
     def as_dict(self) -> dict[str, Any]:
         """The settings as plain JSON values."""

@@ -18,7 +18,6 @@ from tausid.networks import MLP, AbstractNetwork, Polynomial, ResidualMLP
 from tausid.rollout import VectorField
 from tausid.tau import Tau
 
-
 # A negative definite by construction keeps this distance, in normalized units: no mode is slower than a thousand tau.
 SLOWEST = 1e-3
 
@@ -203,9 +202,7 @@ class StateSpace(eqx.Module):
 
 
 @jax.custom_jvp
-def clip_straight(
-    y: Float[Array, "*B ny"], low: Float[Array, "ny"], high: Float[Array, "ny"]
-) -> Float[Array, "*B ny"]:
+def clip_straight(y: Float[Array, "*B ny"], low: Float[Array, "ny"], high: Float[Array, "ny"]) -> Float[Array, "*B ny"]:
     """`y` within limits, with the derivative of `y` itself.
 
     Args:

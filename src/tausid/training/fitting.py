@@ -32,7 +32,7 @@ from tausid.tau import Tau
 from tausid.tau_estimation import TauEstimate
 from tausid.training.checkpoint import FILE_NAME, fingerprint, load_checkpoint, save_checkpoint
 from tausid.training.limits import describe_limits, settle_limits
-from tausid.training.loop import Problem, RunState, advance, start_run
+from tausid.training.loop import Problem, RunState, Stage, advance, start_run
 from tausid.training.protocols import Split, split_records
 from tausid.training.result import FitResult
 from tausid.training.starting import Start, find_start, start_from_bla
@@ -164,16 +164,15 @@ def make_problem(config: Config, start: Start, split: Split) -> Problem:
     make_windows = functools.partial(
         WindowSource.from_records,
         scaling=scaling,
-        horizon=config.horizon,
         n_past=n_past,
         longest=longest_step(config, ts),
         hold=config.hold,
         ts=ts if sees_time else None,
     )
-    source = make_windows(split.train)
+    stages = make_stages(config, functools.partial(make_windows, split.train))
     windows_validate = config.validation_error == "windows" and split.validation
     if config.init == "bla" and start.bla is not None:
-        state_space = start_from_bla(state_space, start.bla, split.train, source)
+        state_space = start_from_bla(state_space, start.bla, split.train, stages[0].source)
     model = Model(
         state_space=with_limits(state_space, config, scaling),
         scaling=scaling,
@@ -186,7 +185,28 @@ def make_problem(config: Config, start: Start, split: Split) -> Problem:
         output_units=first.output_units,
         past_span=spans(split.train, n_past) if sees_time else None,
     )
-    return Problem(config, split, model, source, make_windows(split.validation) if windows_validate else None)
+    validated = make_windows(split.validation, horizon=config.horizons[-1]) if windows_validate else None
+    return Problem(config, split, model, stages, validated)
+
+
+def make_stages(config: Config, make_windows: Callable[..., WindowSource]) -> tuple[Stage, ...]:
+    """Training windows of each horizon, for equal shares of the steps and with about as many samples per step.
+
+    Args:
+        config: the horizons, and the batch of the first one.
+        make_windows: windows of the training records for a `horizon`.
+
+    Returns:
+        The stages; later ones share the samples of the first.
+    """
+    sources = [make_windows(horizon=horizon) for horizon in config.horizons]
+    first, shared = sources[0], ("u", "y", "measured", "dt", "rows", "lag")
+    stages = []
+    for i, source in enumerate(sources, 1):
+        batch = max(1, round(config.batch * first.horizon / source.horizon))
+        same = dataclasses.replace(source, **{name: getattr(first, name) for name in shared})
+        stages.append(Stage(same, batch, round(config.max_steps * i / len(sources))))
+    return tuple(stages)
 
 
 def make_result(problem: Problem, run: RunState) -> FitResult:

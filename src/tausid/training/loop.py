@@ -28,6 +28,21 @@ RECOVERY_FACTOR = 0.3
 
 
 @dataclass(frozen=True, eq=False)
+class Stage:
+    """A share of the steps, with windows of one length.
+
+    Args:
+        source: training windows.
+        batch: windows per step.
+        stop: steps taken when it ends.
+    """
+
+    source: WindowSource
+    batch: int
+    stop: int
+
+
+@dataclass(frozen=True, eq=False)
 class Problem:
     """What is trained on what; constant during training.
 
@@ -35,15 +50,43 @@ class Problem:
         config: the settings.
         split: records by role.
         initial_model: the untrained model.
-        source: training windows.
+        stages: training windows, by the steps they are for; usually one stage.
         validation_source: validation windows, where these are what is validated and not free runs.
+        last_step: where training ends, if before `max_steps`, which the schedule goes by.
     """
 
     config: Config
     split: Split
     initial_model: Model
-    source: WindowSource
+    stages: tuple[Stage, ...]
     validation_source: WindowSource | None = None
+    last_step: int | None = None
+
+    @property
+    def source(self) -> WindowSource:
+        """The windows of the first stage."""
+        return self.stages[0].source
+
+    @property
+    def stop(self) -> int:
+        """The last step."""
+        return self.config.max_steps if self.last_step is None else self.last_step
+
+    @property
+    def last_stage_start(self) -> int:
+        """Steps taken when the last stage begins."""
+        return self.stages[-2].stop if len(self.stages) > 1 else 0
+
+    def stage(self, step: int) -> Stage:
+        """The stage that a step belongs to.
+
+        Args:
+            step: steps taken before it.
+
+        Returns:
+            The stage.
+        """
+        return next(stage for stage in self.stages if step < stage.stop)
 
     def model_with(self, weights: PyTree[Array]) -> Model:
         """The model with these trained arrays.
@@ -125,14 +168,15 @@ def advance(problem: Problem, run: RunState) -> RunState:
     """
     began = time.perf_counter()
     config = problem.config
-    count = min(config.validate_every, config.max_steps - run.step)
+    stage = problem.stage(run.step)
+    count = min(config.validate_every, stage.stop - run.step, problem.stop - run.step)
     optimiser, loss, good = run_steps(
         run.optimiser,
         problem.initial_model.state_space,
-        problem.source,
+        stage.source,
         jnp.asarray(count, jnp.int32),
         jax.random.key(config.seed),
-        StepSettings.from_config(config),
+        dataclasses.replace(StepSettings.from_config(config), batch=stage.batch),
         problem.initial_model.integrator,
     )
     finite = bool(good)  # waits for the steps to be done
@@ -198,10 +242,11 @@ def _decide(run: RunState, problem: Problem) -> RunState:
     config, validated = problem.config, bool(problem.split.validation)
     if run.status != "running":
         return run
-    if run.step >= config.max_steps:
+    if run.step >= problem.stop:
         simulates = not validated or np.isfinite(run.best_score)
         return dataclasses.replace(run, status="completed" if simulates else "diverged")
-    if validated and run.step - run.best_step >= config.patience:
+    # A longer horizon takes its time to pay: patience begins with the last one.
+    if validated and run.step - max(run.best_step, problem.last_stage_start) >= config.patience:
         simulates = np.isfinite(run.best_score)
         return dataclasses.replace(run, status="early-stopped" if simulates else "diverged")
     return run

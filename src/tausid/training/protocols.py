@@ -64,7 +64,7 @@ def split_records(records: Records, config: Config, *, validation: Records | Non
 def _without_gaps(split: Split, config: Config) -> Split:
     """The same records, cut where their clock has a gap: no window and no free run goes through one."""
     n_initial = initial_samples(config)
-    horizon = 2 if config.horizon == FULL else int(config.horizon)
+    horizon = max(2 if horizon == FULL else int(horizon) for horizon in config.horizons)
     least = (2 if config.initial_state == "free" else n_initial) + horizon
     train = [part for r in split.train for part in split_at_gaps(r, least=least, max_gap=config.max_gap)]
     validation = [
