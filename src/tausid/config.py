@@ -61,8 +61,13 @@ class Config:
         patience: steps without a better validation score after which training stops.
         validate_every: steps between two validations.
         validation_error: what is validated: `free-run` simulations of the validation records, or `windows` of them.
+        folds: held-out stretches per training record that choose the number of steps together, before a final fit on
+            everything; 0 for none. They take the place of `validation_fraction`.
         validation_fraction: share of each training record held out at its end (`clean` protocol); 0 for none.
         output_weights: how much the squared error of each output counts, in training and validation; None is equally.
+        finish: what follows Adam: `none`, or second-order steps on the full simulation error in double precision, `lm`
+            (Levenberg-Marquardt) or `lbfgs`.
+        finish_steps: most iterations of the finish.
         learning_rate: Adam's rate at the first step.
         schedule: how the rate falls: `three-step` or `cosine`.
         weight_decay: lambda_W of the weight decay.
@@ -117,6 +122,7 @@ class Config:
     patience: int = 2000
     validate_every: int = 50
     validation_error: str = "free-run"
+    folds: int = 0
     validation_fraction: float = 0.2
     output_weights: tuple[float, ...] | None = None
     learning_rate: float = 3e-3
@@ -128,6 +134,8 @@ class Config:
     barrier_weight: float = 0.0
     barrier_form: str = "hinge"
     max_recoveries: int = 5
+    finish: str = "none"
+    finish_steps: int = 50
 
     def __post_init__(self) -> None:
         for name, known in CHOICES.items():
@@ -148,6 +156,16 @@ class Config:
             raise ConfigError(
                 f"`initial_state` 'free' must have horizon='full', as a record has one initial state and not one per "
                 f"window; got horizon={self.horizon!r}. Use horizon='full', or the encoder."
+            )
+        if self.folds == 1 or (self.folds and (self.protocol == "paper" or self.initial_state == "free")):
+            raise ConfigError(
+                "`folds` must be 0, or 2 and more with protocol='clean' and initial_state='encoder'; got "
+                f"folds={self.folds}, {self.protocol!r} and {self.initial_state!r}. Change one of them."
+            )
+        if self.folds and self.finish != "none":
+            raise ConfigError(
+                f"`finish` must be 'none' with folds, which choose the number of Adam's steps; got {self.finish!r}. "
+                "Change one of them."
             )
         if self.init == "bla" and self.encoder == "mlp":
             raise ConfigError(
@@ -220,6 +238,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "validation_error": ("free-run", "windows"),
     "barrier_form": ("hinge", "sigmoid"),
     "engine": ("auto", "fused", "scan"),
+    "finish": ("none", "lm", "lbfgs"),
 }
 
 # Settings that are found from the data where they are None.
@@ -238,6 +257,8 @@ WHOLE_NUMBERS: dict[str, int] = {
     "patience": 1,
     "validate_every": 1,
     "max_recoveries": 0,
+    "finish_steps": 1,
+    "folds": 0,
 }
 
 

@@ -114,8 +114,8 @@ class StateSpace(eqx.Module):
         initial: where trajectories begin.
         tau: the normalization constant.
         dae: the DAE network d(x, u) that only its penalty sees, or None.
-        A_form: what the part of `f.linear` that acts on the state is: `free`, A itself, or `negative-definite`, the free
-            parameters of `negative_definite`.
+        A_form: what the part of `f.linear` that acts on the state is: `free`, A itself, or `negative-definite`, the
+            free parameters of `negative_definite`.
         limits: lowest and highest value of each output, normalized; None where there are none.
     """
 

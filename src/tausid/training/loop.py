@@ -115,6 +115,7 @@ class RunState:
         history: one row per validation.
         seconds: time spent.
         status: `running`, `completed`, `early-stopped`, `interrupted` or `diverged`.
+        finished: whether the second-order steps at the end were taken.
     """
 
     optimiser: OptimiserState
@@ -125,6 +126,7 @@ class RunState:
     history: tuple[HistoryRow, ...]
     seconds: float
     status: str
+    finished: bool = False
 
     @property
     def step(self) -> int:
@@ -143,11 +145,11 @@ def start_run(problem: Problem) -> RunState:
     """
     model = problem.initial_model.state_space
     weights = eqx.filter(model, trainable(model))
-    score = _score(problem, problem.initial_model)
+    first = score(problem, problem.initial_model)
     return RunState(
         optimiser=OptimiserState.start(weights),
         best_weights=weights,
-        best_score=score if np.isfinite(score) else np.inf,
+        best_score=first if np.isfinite(first) else np.inf,
         best_step=0,
         recoveries=0,
         history=(),
@@ -203,8 +205,16 @@ def validation_score(model: Model, records: Sequence[Record]) -> float:
     return float(np.sqrt(np.average(squares, weights=[s.n_scored for s in scores])))
 
 
-def _score(problem: Problem, model: Model) -> float:
-    """What decides which model is the best: the error of free runs, or of windows."""
+def score(problem: Problem, model: Model) -> float:
+    """What decides which model is the best: the error of free runs, or of windows.
+
+    Args:
+        problem: what is trained on what.
+        model: the model.
+
+    Returns:
+        The root mean squared error, normalized; NaN without validation records.
+    """
     if problem.validation_source is None:
         return validation_score(model, problem.split.validation)
     engine = StepSettings.from_config(problem.config).engine
@@ -214,15 +224,15 @@ def _score(problem: Problem, model: Model) -> float:
 def _validate(problem: Problem, run: RunState, loss: float) -> RunState:
     began = time.perf_counter()
     model = problem.model_with(run.optimiser.weights)
-    score = _score(problem, model)
+    now = score(problem, model)
     seconds = run.seconds + time.perf_counter() - began
-    better = score < run.best_score or not problem.split.validation
+    better = now < run.best_score or not problem.split.validation
     rate = float(learning_rate(StepSettings.from_config(problem.config))(run.step)) * float(run.optimiser.rate_scale)
-    row = HistoryRow(run.step, loss, score, rate, model.tau, seconds, run.optimiser.gradient_norm)
+    row = HistoryRow(run.step, loss, now, rate, model.tau, seconds, run.optimiser.gradient_norm)
     return dataclasses.replace(
         run,
         best_weights=run.optimiser.weights if better else run.best_weights,
-        best_score=score if better else run.best_score,
+        best_score=now if better else run.best_score,
         best_step=run.step if better else run.best_step,
         history=(*run.history, row),
         seconds=seconds,

@@ -45,12 +45,14 @@ def split_records(records: Records, config: Config, *, validation: Records | Non
         The records by role.
 
     Raises:
-        ConfigError: the `paper` protocol without a test record or with validation records.
+        ConfigError: the `paper` protocol without a test record or with validation records; folds with such records.
         DataError: records with different channels.
     """
     train = as_records(records)
     if config.protocol == "paper":
         split = Split(train, _paper_validation(validation, test))
+    elif config.folds:
+        split = Split(train, _no_validation(validation))
     elif validation is not None:
         split = Split(train, as_records(validation))
     elif config.validation_fraction > 0:
@@ -71,6 +73,15 @@ def _without_gaps(split: Split, config: Config) -> Split:
         part for r in split.validation for part in split_at_gaps(r, least=n_initial + 2, max_gap=config.max_gap)
     ]
     return Split(tuple(train), tuple(validation))
+
+
+def _no_validation(validation: Records | None) -> tuple[Record, ...]:
+    if validation is not None:
+        raise ConfigError(
+            "`folds` must have no validation records, as they hold out stretches of the training records; got some. "
+            "Leave them out, or use folds=0."
+        )
+    return ()
 
 
 def _paper_validation(validation: Records | None, test: Records | None) -> tuple[Record, ...]:
