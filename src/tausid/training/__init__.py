@@ -2,5 +2,6 @@
 
 from tausid.training.fitting import fit
 from tausid.training.result import FitResult, FoldCurves, HistoryRow
+from tausid.training.sizes import SizeChoice, SizeRow, choose_size
 
-__all__ = ["FitResult", "FoldCurves", "HistoryRow", "fit"]
+__all__ = ["FitResult", "FoldCurves", "HistoryRow", "SizeChoice", "SizeRow", "choose_size", "fit"]

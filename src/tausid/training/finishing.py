@@ -163,7 +163,8 @@ class Aim(eqx.Module):
             Both.
         """
         residuals, error = self.residuals(weights, fixed)
-        return 0.5 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(residuals)), error
+        squares = [jnp.sum(leaf**2) for leaf in jax.tree.leaves(residuals)]
+        return 0.5 * jnp.sum(jnp.stack(squares)), error
 
 
 Step = Callable[[Any], tuple[Any, PyTree[Array], Array, Array]]
