@@ -9,9 +9,11 @@ from jaxtyping import Float
 
 from tausid.config import Limits
 from tausid.errors import ConfigError
-from tausid.inspection import FEW_LEVELS, LIMIT_SHARE
+from tausid.inspection import FEW_LEVELS
 from tausid.records import Record
 
+# A limit is taken by at least this share of the samples: no two samples of a noisy signal agree by chance.
+LIMIT_SHARE = 0.005
 # How many times more often than the next value a limit is taken: a quantized sine is at its extreme 2.4 times as often.
 STANDS_OUT = 5.0
 
