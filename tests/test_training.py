@@ -21,8 +21,10 @@ from tausid.networks import MLP
 from tausid.scaling import Scaling
 from tausid.storage import read_arrays, write_arrays
 from tausid.training import loop, optimiser
+from tausid.training.fitting import make_problem
 from tausid.training.optimiser import StepSettings, learning_rate
 from tausid.training.protocols import split_records
+from tausid.training.starting import Start
 from tausid.windows import WindowSource
 
 SMALL = {"nx": 2, "hidden": (8,), "horizon": 20, "batch": 16, "max_steps": 60, "validate_every": 20, "progress": None}
@@ -636,3 +638,47 @@ def test_the_history_has_the_norm_of_the_gradient():
     record = wiener_record(60)
     result = tausid.fit(record, tau=2.0, seed=0, nx=1, hidden=[], horizon=20, max_steps=2, progress=None)
     assert 0 < result.history[0].gradient_norm < np.inf
+
+
+def test_a_list_of_horizons_grows_in_equal_shares_with_as_many_samples_per_step():
+    record = wiener_record(200)
+    config = tausid.recipe_config(horizon=[10, 40, "full"], batch=16, max_steps=90, nx=2, hidden=[4])
+    split = split_records(record, config, validation=None, test=None)
+    problem = make_problem(config, Start(Tau(2.0), None), split)
+    assert [stage.stop for stage in problem.stages] == [30, 60, 90]
+    assert [stage.source.horizon for stage in problem.stages] == [10, 40, 155]  # 160 samples without 5 past ones
+    assert [stage.batch for stage in problem.stages] == [16, 4, 1]
+    assert [problem.stage(step).batch for step in (0, 29, 30, 89)] == [16, 16, 4, 1]
+    assert problem.stages[2].source.u is problem.source.u  # one copy of the samples
+
+
+def test_growing_horizons_validate_at_every_change_and_resume(tmp_path):
+    settings = {"horizon": [10, "full"], "max_steps": 50, "validate_every": 20}
+    result = small_fit(**settings)
+    assert [row.step for row in result.history] == [20, 25, 45, 50]
+    interrupted_once = []
+
+    def stop(update):
+        if update.step == 25 and not interrupted_once:
+            interrupted_once.append(update)
+            signal.raise_signal(signal.SIGINT)
+
+    first = small_fit(**settings, out=tmp_path, progress=stop)
+    assert (first.status, first.steps) == ("interrupted", 45)  # the chunk at hand is finished
+    assert same(small_fit(**settings, out=tmp_path, resume=True).model, result.model)
+
+
+def test_a_list_of_one_horizon_is_that_horizon():
+    assert same(small_fit(horizon=[20]).model, small_fit().model)
+
+
+def test_patience_begins_with_the_last_horizon():
+    result = small_fit(horizon=[10, 20], max_steps=400, patience=40, learning_rate=1e-7)
+    assert result.steps >= 240  # without it: step 40 or soon after, as nothing improves at this rate
+    assert result.status == "early-stopped"
+
+
+@pytest.mark.parametrize("wrong", [[], [64, 1], [64, "half"], 1.5])
+def test_horizons_are_checked(wrong):
+    with pytest.raises(ConfigError, match="`horizon` must"):
+        tausid.recipe_config(horizon=wrong)

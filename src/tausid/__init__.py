@@ -55,6 +55,9 @@ if TYPE_CHECKING:
     from tausid.tau_estimation import TauEstimate as TauEstimate
     from tausid.tau_search import estimate_tau as estimate_tau
     from tausid.training import FitResult as FitResult
+    from tausid.training import FoldCurves as FoldCurves
+    from tausid.training import SizeChoice as SizeChoice
+    from tausid.training import choose_size as choose_size
     from tausid.training import fit as fit
 
 _MODULES = ("datasets", "errors", "plots", "preparation", "report", "residuals", "runs", "study")
@@ -67,6 +70,7 @@ _HOMES = {
     "DivergenceError": "errors",
     "FitResult": "training",
     "FixedStep": "rollout",
+    "FoldCurves": "training",
     "Inspection": "inspection",
     "Model": "simulation",
     "Record": "records",
@@ -74,12 +78,14 @@ _HOMES = {
     "Score": "evaluation",
     "Scores": "evaluation",
     "Simulation": "simulation",
+    "SizeChoice": "training",
     "StorageError": "errors",
     "Tau": "tau",
     "TausidError": "errors",
     "LinearModel": "linear",
     "TauEstimate": "tau_estimation",
     "analyse_residuals": "residuals",
+    "choose_size": "training",
     "estimate_bla": "linear",
     "estimate_frf": "linear",
     "estimate_tau": "tau_search",

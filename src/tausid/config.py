@@ -14,6 +14,8 @@ from tausid.errors import ConfigError, unknown_name
 LARGEST = 2**31 - 1  # of whole numbers, seeds among them
 FULL = "full"  # a horizon as long as the longest record: full simulation error, eq. 3
 
+Limits = str | tuple[Any, ...]  # of outputs: `none`, `auto`, a pair, or a pair per output
+
 
 @dataclass(frozen=True)
 class Config:
@@ -31,7 +33,9 @@ class Config:
         weight_range: initial weights are uniform in [-weight_range, weight_range].
         A_start: initial A: `zero-mean` like all other weights, `-I` plus those, or `-MM'` plus those, with M uniform in
             [-1, 1] / sqrt(nx): negative definite, with fast and slow states.
+        A_form: `free`, or `negative-definite`: A + A' is negative definite whatever the weights are.
         init: where the weights start: `random`, or `bla`, the linear parts from the best linear approximation.
+        nonlinear_start: the nonlinear parts at the start: `random`, or `zero`, their output layers at zero.
         initial_state: `encoder` (from past data), or `free` (a parameter per record, eq. 3).
         encoder: the encoder's network: `residual`, as f and g, or `mlp`, hidden layers without a linear part.
         na: past outputs that the encoder sees.
@@ -39,6 +43,8 @@ class Config:
         clock: `irregular` where the encoder sees the time stamps of its samples, too; `regular` where it does not;
             `auto` becomes the first where the training records have more than one time step.
         feedthrough: whether the outputs depend on the inputs at once, y = g(x, u), or not, y = g(x).
+        output_limits: range of the simulated outputs in physical units: `none`; [lowest, highest] for one output or one
+            such pair per output, None for an open end; or `auto`, where the training records run into a limit.
         stepper: explicit Runge-Kutta method.
         substeps: integration steps per sampling interval.
         max_dt: longest integration step in seconds: longer intervals are split. None is 1.5 times the median
@@ -48,18 +54,26 @@ class Config:
         hold: inputs between samples: `zero` or `first`, for all or one per input.
         engine: what computes the rollout: `fused` (C++), `scan` (JAX), or `auto`, the first where it can.
         threads: threads of the fused engine; one, because one process per core is faster for models this small.
-        horizon: samples per training window, J; `full` for one window per record.
-        batch: windows per step.
+        horizon: samples per training window, J; `full` for one window per record. A list, such as [64, 256, "full"],
+            grows in equal shares of `max_steps`.
+        batch: windows per step; with a list of horizons, of the first: later ones take as many samples per step.
         window_order: how windows are drawn: `random`, with replacement, or `epochs`, shuffled passes over all of them.
         max_steps: most optimiser steps.
         patience: steps without a better validation score after which training stops.
         validate_every: steps between two validations.
         validation_error: what is validated: `free-run` simulations of the validation records, or `windows` of them.
+        folds: held-out stretches per training record that choose the number of steps together, before a final fit on
+            everything; 0 for none. They take the place of `validation_fraction`.
         validation_fraction: share of each training record held out at its end (`clean` protocol); 0 for none.
         output_weights: how much the squared error of each output counts, in training and validation; None is equally.
+        finish: what follows Adam: `none`, or second-order steps on the full simulation error in double precision, `lm`
+            (Levenberg-Marquardt) or `lbfgs`.
+        finish_steps: most iterations of the finish.
         learning_rate: Adam's rate at the first step.
         schedule: how the rate falls: `three-step` or `cosine`.
         weight_decay: lambda_W of the weight decay.
+        nonlinear_decay: weight decay on the nonlinear parts of the networks only, on top of `weight_decay`.
+        contraction_weight: lambda_C of the penalty on trajectories that move apart; 0 leaves it out.
         dae_weight: lambda_D of the DAE penalty; 0 leaves the DAE network out.
         barrier_weight: lambda_N of the barrier on A; 0 leaves it out.
         barrier_form: `hinge`, zero where A is negative definite, or `sigmoid`, a smooth step.
@@ -81,13 +95,16 @@ class Config:
     degree: int = 3
     weight_range: float = 0.01
     A_start: str = "-I"  # free runs of an untrained model then settle instead of drifting
+    A_form: str = "free"
     init: str = "random"
+    nonlinear_start: str = "random"
     initial_state: str = "encoder"
     encoder: str = "residual"
     na: int = 5
     nb: int = 5
     clock: str = "auto"
     feedthrough: bool = True
+    output_limits: Limits = "none"
 
     # The integration.
     stepper: str = "rk4"
@@ -99,22 +116,27 @@ class Config:
     threads: int = 1
 
     # The optimisation.
-    horizon: int | str = 128
+    horizon: int | str | tuple[int | str, ...] = 128
     batch: int = 64
     window_order: str = "random"
     max_steps: int = 6000
     patience: int = 2000
     validate_every: int = 50
     validation_error: str = "free-run"
+    folds: int = 0
     validation_fraction: float = 0.2
     output_weights: tuple[float, ...] | None = None
     learning_rate: float = 3e-3
     schedule: str = "cosine"
     weight_decay: float = 1e-6
+    nonlinear_decay: float = 0.0
+    contraction_weight: float = 0.0
     dae_weight: float = 0.0
     barrier_weight: float = 0.0
     barrier_form: str = "hinge"
     max_recoveries: int = 5
+    finish: str = "none"
+    finish_steps: int = 50
 
     def __post_init__(self) -> None:
         for name, known in CHOICES.items():
@@ -126,12 +148,25 @@ class Config:
             raise ConfigError(f"`hidden` must be a list of widths; got {self.hidden!r}. Write [64, 64].")
         for width in self.hidden:
             _check_whole("hidden", width, 1)
-        if self.horizon != FULL:
-            _check_whole("horizon", self.horizon, 2)
+        if not self.horizons:
+            raise ConfigError('`horizon` must have at least one entry; got an empty list. Write [64, 256, "full"].')
+        for horizon in self.horizons:
+            if horizon != FULL:
+                _check_whole("horizon", horizon, 2)
         if self.initial_state == "free" and self.horizon != FULL:
             raise ConfigError(
                 f"`initial_state` 'free' must have horizon='full', as a record has one initial state and not one per "
                 f"window; got horizon={self.horizon!r}. Use horizon='full', or the encoder."
+            )
+        if self.folds == 1 or (self.folds and (self.protocol == "paper" or self.initial_state == "free")):
+            raise ConfigError(
+                "`folds` must be 0, or 2 and more with protocol='clean' and initial_state='encoder'; got "
+                f"folds={self.folds}, {self.protocol!r} and {self.initial_state!r}. Change one of them."
+            )
+        if self.folds and self.finish != "none":
+            raise ConfigError(
+                f"`finish` must be 'none' with folds, which choose the number of Adam's steps; got {self.finish!r}. "
+                "Change one of them."
             )
         if self.init == "bla" and self.encoder == "mlp":
             raise ConfigError(
@@ -143,7 +178,8 @@ class Config:
         if not isinstance(self.feedthrough, bool):
             raise ConfigError(f"`feedthrough` must be true or false; got {self.feedthrough!r}. Choose one.")
         self._check_weights()
-        for name in ("weight_decay", "dae_weight", "barrier_weight"):
+        _check_limits(self.output_limits)
+        for name in ("weight_decay", "nonlinear_decay", "contraction_weight", "dae_weight", "barrier_weight"):
             _check_number(name, getattr(self, name), least=0.0, open_end=False)
         names = self.hold if isinstance(self.hold, tuple) else (self.hold,)
         if not all(isinstance(name, str) for name in names):
@@ -166,9 +202,14 @@ class Config:
         if not any(weights):
             raise ConfigError("`output_weights` must not all be zero; got only zeros. Give one output a weight.")
 
+    @property
+    def horizons(self) -> tuple[int | str, ...]:
+        """The horizon of each stage of training, one or several."""
+        return self.horizon if isinstance(self.horizon, tuple) else (self.horizon,)
+
     def as_dict(self) -> dict[str, Any]:
         """The settings as plain JSON values."""
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()}
+        return {name: _listed(value) for name, value in dataclasses.asdict(self).items()}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Config:
@@ -187,7 +228,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "protocol": ("clean", "paper"),
     "network": ("mlp", "polynomial"),
     "A_start": ("zero-mean", "-I", "-MM'"),
+    "A_form": ("free", "negative-definite"),
     "init": ("random", "bla"),
+    "nonlinear_start": ("random", "zero"),
     "initial_state": ("encoder", "free"),
     "encoder": ("residual", "mlp"),
     "clock": ("auto", "regular", "irregular"),
@@ -196,6 +239,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "validation_error": ("free-run", "windows"),
     "barrier_form": ("hinge", "sigmoid"),
     "engine": ("auto", "fused", "scan"),
+    "finish": ("none", "lm", "lbfgs"),
 }
 
 # Settings that are found from the data where they are None.
@@ -214,6 +258,8 @@ WHOLE_NUMBERS: dict[str, int] = {
     "patience": 1,
     "validate_every": 1,
     "max_recoveries": 0,
+    "finish_steps": 1,
+    "folds": 0,
 }
 
 
@@ -221,6 +267,25 @@ def _check_whole(name: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
         limit = f" and at most {LARGEST}" if isinstance(value, int) and value > LARGEST else ""
         raise ConfigError(f"`{name}` must be a whole number of at least {least}{limit}; got {value!r}. Correct it.")
+
+
+def _check_limits(limits: object) -> None:
+    if limits in ("none", "auto"):
+        return
+    pairs = limits if isinstance(limits, tuple) and all(isinstance(pair, tuple) for pair in limits) else (limits,)
+    if not pairs or not all(_is_range(pair) for pair in pairs):
+        raise ConfigError(
+            "`output_limits` must be 'none', 'auto', [lowest, highest], or one such pair per output; "
+            f"got {limits!r}. Write, for instance, [0, 10], or [null, 10] for an open end."
+        )
+
+
+def _is_range(pair: object) -> bool:
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        return False
+    ends = [end for end in pair if end is not None]
+    numbers = all(isinstance(end, int | float) and not isinstance(end, bool) and math.isfinite(end) for end in ends)
+    return numbers and (len(ends) < 2 or ends[0] < ends[1])
 
 
 def _check_number(name: str, value: object, *, least: float, open_end: bool) -> None:
@@ -275,6 +340,11 @@ def _with_settings(config: Config, settings: dict[str, Any]) -> Config:
             raise ConfigError(unknown_name("setting", name, known))
     plain: dict[str, Any] = {name: _plain(value) for name, value in settings.items()}
     return dataclasses.replace(config, **plain)
+
+
+def _listed(value: Any) -> Any:
+    """Tuples as lists, those within them, too."""
+    return [_listed(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _plain(value: Any) -> Any:

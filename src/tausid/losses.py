@@ -95,6 +95,23 @@ def sigmoid_barrier(A: Float[Array, "n n"]) -> Float[Array, ""]:
     return jnp.sum(jax.nn.sigmoid(-leading_minors(-(A + A.T) / 2) / SHARPNESS))
 
 
+def contraction_penalty(jacobians: Float[Array, "n nx nx"]) -> Float[Array, ""]:
+    """`L_C / lambda_C = mean max(0, mu)`, with mu the largest eigenvalue of `(J + J') / 2` at each point.
+
+    Where mu is negative, neighbouring trajectories come closer to each other: the system forgets its initial state.
+
+    Args:
+        jacobians: df/dx, normalized, at points along trajectories.
+
+    Returns:
+        The penalty, before its weight lambda_C.
+    """
+    symmetric = (jacobians + jnp.swapaxes(jacobians, -1, -2)) / 2
+    # mu = v' S v has the derivative v' dS v: v itself need not be differentiated, which fails where eigenvalues meet.
+    v = jnp.linalg.eigh(jax.lax.stop_gradient(symmetric))[1][..., -1]
+    return jnp.mean(jnp.maximum(0.0, jnp.einsum("ni,nij,nj->n", v, symmetric, v)))
+
+
 def weight_decay(weights: PyTree[Array]) -> Float[Array, ""]:
     """`L_W / lambda_W = ||theta||^2`, the sum of all squared weights.
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from tausid.config import Config
 from tausid.errors import ConfigError
 from tausid.networks import MLP, AbstractNetwork, Polynomial, ResidualMLP
 from tausid.rollout import VectorField
 from tausid.tau import Tau
+
+# A negative definite by construction keeps this distance, in normalized units: no mode is slower than a thousand tau.
+SLOWEST = 1e-3
 
 
 class AbstractInitialState(eqx.Module):
@@ -103,11 +109,14 @@ class StateSpace(eqx.Module):
     """`dx/dt = diag(1/tau) f(x, u)`, `y = g(x, u)`, in normalized units and seconds (eqs. 4 and 12).
 
     Args:
-        f: state network, from `[x; u]` to nx.
+        f: state network, from `[x; u]` to nx, as it is trained; `dynamics` is what it stands for.
         g: output network, from `[x; u]` to ny, or from `x` where there is no feedthrough.
         initial: where trajectories begin.
         tau: the normalization constant.
         dae: the DAE network d(x, u) that only its penalty sees, or None.
+        A_form: what the part of `f.linear` that acts on the state is: `free`, A itself, or `negative-definite`, the
+            free parameters of `negative_definite`.
+        limits: lowest and highest value of each output, normalized; None where there are none.
     """
 
     f: AbstractNetwork
@@ -115,6 +124,8 @@ class StateSpace(eqx.Module):
     initial: AbstractInitialState
     tau: Tau
     dae: MLP | None
+    A_form: str = eqx.field(static=True, default="free")
+    limits: tuple[tuple[float, float], ...] | None = eqx.field(static=True, default=None)
 
     @property
     def nx(self) -> int:
@@ -139,12 +150,17 @@ class StateSpace(eqx.Module):
     @property
     def A(self) -> Float[Array, "nx nx"]:
         """The linear part of f that acts on the state."""
-        return self.f.linear[:, : self.nx]
+        return self.dynamics.linear[:, : self.nx]
+
+    @property
+    def dynamics(self) -> AbstractNetwork:
+        """The state network with A as it acts: `f` itself where A is free."""
+        return self.f if self.A_form == "free" else _with_A(self.f, negative_definite(self.f.linear[:, : self.nx]))
 
     @property
     def field(self) -> VectorField:
         """The right-hand side of the state equation, for a rollout."""
-        return VectorField(self.f, 1.0 / self.tau.seconds)
+        return VectorField(self.dynamics, 1.0 / self.tau.seconds)
 
     def derivative(self, x: Float[Array, "*B nx"], u: Float[Array, "*B nu"]) -> Float[Array, "*B nx"]:
         """The state derivative per second, `diag(1/tau) f(x, u)`.
@@ -159,7 +175,7 @@ class StateSpace(eqx.Module):
         return self.field(x, u)
 
     def output(self, x: Float[Array, "*B nx"], u: Float[Array, "*B nu"]) -> Float[Array, "*B ny"]:
-        """The output, `g(x, u)`, or `g(x)` where there is no feedthrough.
+        """The output, `g(x, u)`, or `g(x)` where there is no feedthrough; within its limits where it has some.
 
         Args:
             x: states.
@@ -168,7 +184,39 @@ class StateSpace(eqx.Module):
         Returns:
             Outputs, normalized.
         """
-        return self.g(jnp.concatenate([x, u], axis=-1) if self.feedthrough else x)
+        return self.limit(self.g(jnp.concatenate([x, u], axis=-1) if self.feedthrough else x))
+
+    def limit(self, y: Float[Array, "*B ny"]) -> Float[Array, "*B ny"]:
+        """Outputs within their limits, with the derivative of outputs without.
+
+        An output beyond its limit, where a smaller one was measured, still has a way back; where the limit itself was
+        measured there is no error, and so no gradient.
+
+        Args:
+            y: values of g.
+
+        Returns:
+            The outputs.
+        """
+        return y if self.limits is None else clip_straight(y, *jnp.asarray(self.limits, y.dtype).T)
+
+
+@jax.custom_jvp
+def clip_straight(y: Float[Array, "*B ny"], low: Float[Array, "ny"], high: Float[Array, "ny"]) -> Float[Array, "*B ny"]:
+    """`y` within limits, with the derivative of `y` itself.
+
+    Args:
+        y: values.
+        low: lowest values.
+        high: highest values.
+
+    Returns:
+        The clipped values.
+    """
+    return jnp.clip(y, low, high)
+
+
+clip_straight.defjvps(lambda tangent, *_: tangent, None, None)
 
 
 def build_state_space(
@@ -198,14 +246,67 @@ def build_state_space(
         )
     f = make_network(config, nx + nu, nx, rng)
     if config.A_start != "zero-mean":
-        f = eqx.tree_at(lambda n: n.linear, f, f.linear.at[:, :nx].add(_stable_matrix(config, rng)))
+        f = _with_A(f, f.linear[:, :nx] + _stable_matrix(config, rng))
+    if config.A_form == "negative-definite":
+        f = _with_A(f, free_parameters(np.asarray(f.linear[:, :nx])))
     return StateSpace(
         f=f,
         g=make_network(config, nx + nu if config.feedthrough else nx, ny, rng),
         initial=_make_initial(config, nu, ny, n_records, rng),
         tau=tau,
         dae=_make_mlp(config, nx + nu, 1, rng) if config.dae_weight > 0 else None,
+        A_form=config.A_form,
     )
+
+
+def negative_definite(free: Float[Array, "nx nx"]) -> Float[Array, "nx nx"]:
+    """`A = -(L L' + SLOWEST I) + (S - S')`: A + A' is negative definite whatever the parameters are.
+
+    Every matrix whose symmetric part has no eigenvalue above -SLOWEST can be written so.
+
+    Args:
+        free: L, its lower triangle with the diagonal; and S, what lies above.
+
+    Returns:
+        A.
+    """
+    L, S = jnp.tril(free), jnp.triu(free, 1)
+    return S - S.T - L @ L.T - SLOWEST * jnp.eye(free.shape[0], dtype=free.dtype)
+
+
+def free_parameters(A: Float[np.ndarray, "nx nx"]) -> Float[Array, "nx nx"]:
+    """The parameters of `negative_definite` that give A, or the nearest matrix that has some.
+
+    Args:
+        A: any square matrix; eigenvalues of its symmetric part above -2 SLOWEST are lowered to that.
+
+    Returns:
+        The parameters.
+    """
+    A = np.asarray(A, float)
+    values, vectors = np.linalg.eigh((A + A.T) / 2)
+    # Not to the edge: at L = 0 the derivative of L L' vanishes, and training could not leave it.
+    inside = np.maximum(-values - SLOWEST, SLOWEST)
+    L = np.linalg.cholesky((vectors * inside) @ vectors.T)
+    return jnp.asarray(L + np.triu((A - A.T) / 2, 1))
+
+
+def _with_A(f: AbstractNetwork, A: Float[Array, "nx nx"]) -> AbstractNetwork:
+    return eqx.tree_at(lambda n: n.linear, f, f.linear.at[:, : A.shape[0]].set(A))
+
+
+def nonlinear_part(network: AbstractNetwork | MLP) -> PyTree[Array]:
+    """Everything of a network but its linear part.
+
+    Args:
+        network: f, g or the encoder's.
+
+    Returns:
+        Its hidden layers, or its coefficients of degree two and more.
+    """
+    if isinstance(network, Polynomial):
+        return network.coefficients
+    return network.mlp if isinstance(network, ResidualMLP) else network
 
 
 def make_network(config: Config, n_in: int, n_out: int, rng: np.random.Generator) -> AbstractNetwork:
@@ -221,8 +322,9 @@ def make_network(config: Config, n_in: int, n_out: int, rng: np.random.Generator
         The network.
     """
     if config.network == "polynomial":
-        return Polynomial.random(rng, n_in, n_out, degree=config.degree, weight_range=config.weight_range)
-    return ResidualMLP.random(
+        polynomial = Polynomial.random(rng, n_in, n_out, degree=config.degree, weight_range=config.weight_range)
+        return _grown_from_zero(polynomial, lambda n: n.coefficients, config)
+    network = ResidualMLP.random(
         rng,
         n_in,
         n_out,
@@ -230,6 +332,12 @@ def make_network(config: Config, n_in: int, n_out: int, rng: np.random.Generator
         activation=config.activation,
         weight_range=config.weight_range,
     )
+    return _grown_from_zero(network, lambda n: n.mlp.weights[-1], config)
+
+
+def _grown_from_zero(network: AbstractNetwork, last: Callable[[Any], Array], config: Config) -> AbstractNetwork:
+    """With its last nonlinear layer at zero, where that is asked for: the gradient of that layer is not zero."""
+    return eqx.tree_at(last, network, replace_fn=jnp.zeros_like) if config.nonlinear_start == "zero" else network
 
 
 def _stable_matrix(config: Config, rng: np.random.Generator) -> Float[np.ndarray, "nx nx"]:

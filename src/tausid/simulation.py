@@ -158,7 +158,9 @@ class Model:
         picked = places[points.picked]
         x = _pad(np.asarray(x_run, float)[picked], points.first)
         y = _pad(self.scaling.physical_y(np.asarray(y_run, float))[picked], points.first)
-        status = "ok" if np.all(np.isfinite(y[points.first :])) else "diverged"
+        # The states as well: an output with limits is finite where its state is not.
+        finite = np.isfinite(y[points.first :]).all() and np.isfinite(x[points.first :]).all()
+        status = "ok" if finite else "diverged"
         if status == "diverged" and throw:
             raise DivergenceError(_divergence_message(record, points.t_out[points.first :], y[points.first :]))
         scored_from = record.t[begin.used] if begin.used < len(record) else np.inf
@@ -263,9 +265,10 @@ def load_model(path: str | os.PathLike[str]) -> Model:
             n_records=content["n_records"],
             rng=np.random.default_rng(0),
         )
+        scaling = Scaling(**{name: arrays[f"scaling.{name}"] for name in SCALING_FIELDS})
         return Model(
-            state_space=fill_arrays(skeleton, arrays),
-            scaling=Scaling(**{name: arrays[f"scaling.{name}"] for name in SCALING_FIELDS}),
+            state_space=with_limits(fill_arrays(skeleton, arrays), config, scaling),
+            scaling=scaling,
             integrator=make_integrator(config, content["ts"]),
             ts=content["ts"],
             config=config,
@@ -280,6 +283,26 @@ def load_model(path: str | os.PathLike[str]) -> Model:
         raise StorageError(
             f"model file {path} must describe a tausid model; it does not ({error}). Make it anew."
         ) from None
+
+
+def with_limits(state_space: StateSpace, config: Config, scaling: Scaling) -> StateSpace:
+    """The model with the limits of its outputs.
+
+    Args:
+        state_space: the model.
+        config: the limits in physical units, one pair per output.
+        scaling: physical to normalized units.
+
+    Returns:
+        The model; as it is where no output has a limit.
+    """
+    limits = config.output_limits
+    if isinstance(limits, str):
+        return state_space
+    lows = [-np.inf if low is None else low for low, _ in limits]
+    highs = [np.inf if high is None else high for _, high in limits]
+    normalized = [scaling.normalize_y(np.array([ends]))[0].tolist() for ends in (lows, highs)]
+    return replace(state_space, limits=tuple(zip(*normalized, strict=True)))
 
 
 # An interval up to this many times the median one is integrated as one.

@@ -20,15 +20,17 @@ from tausid.training.loop import Problem, RunState
 from tausid.training.result import HistoryRow
 
 FILE_NAME = "checkpoint.safetensors"
+FOLD_NAME = "checkpoint-fold-{}.safetensors"
 
 
-def save_checkpoint(folder: Path, problem: Problem, run: RunState) -> None:
+def save_checkpoint(folder: Path, problem: Problem, run: RunState, name: str = FILE_NAME) -> None:
     """Write the run's state.
 
     Args:
         folder: the run's folder.
         problem: what is trained on what.
         run: where training is.
+        name: the file's name.
 
     Raises:
         StorageError: the file cannot be written.
@@ -39,16 +41,17 @@ def save_checkpoint(folder: Path, problem: Problem, run: RunState) -> None:
         "history": [dataclasses.astuple(row) for row in run.history],
         **scalars,
     }
-    write_arrays(folder / FILE_NAME, named_arrays(_arrays(run)), kind="checkpoint", content=content)
+    write_arrays(folder / name, named_arrays(_arrays(run)), kind="checkpoint", content=content)
 
 
-def load_checkpoint(folder: Path, problem: Problem, fresh: RunState) -> RunState | None:
+def load_checkpoint(folder: Path, problem: Problem, fresh: RunState, name: str = FILE_NAME) -> RunState | None:
     """Read the run's state, if there is one.
 
     Args:
         folder: the run's folder.
         problem: what is trained on what; must be what the checkpoint was written for.
         fresh: a state of the same shapes, to be filled.
+        name: the file's name.
 
     Returns:
         The state, or None where no checkpoint was written yet.
@@ -57,7 +60,7 @@ def load_checkpoint(folder: Path, problem: Problem, fresh: RunState) -> RunState
         ConfigError: the checkpoint is of other data or other settings, named in the message.
         StorageError: the file is damaged.
     """
-    path = folder / FILE_NAME
+    path = folder / name
     if not path.exists():
         return None
     arrays, content = read_arrays(path, kind="checkpoint")
@@ -69,11 +72,11 @@ def load_checkpoint(folder: Path, problem: Problem, fresh: RunState) -> RunState
         optimiser=tree["optimiser"],
         best_weights=tree["best_weights"],
         history=tuple(HistoryRow(*_tuples(row)) for row in content["history"]),
-        **{name: content[name] for name in SCALARS},
+        **{name: content.get(name, getattr(fresh, name)) for name in SCALARS},
     )
 
 
-SCALARS = ("best_score", "best_step", "recoveries", "seconds", "status")
+SCALARS = ("best_score", "best_step", "recoveries", "seconds", "status", "finished")
 
 
 def identity(problem: Problem) -> dict[str, Any]:

@@ -26,18 +26,22 @@ from tausid.progress import ProgressUpdate, make_reporter
 from tausid.records import Record, Records, as_records
 from tausid.rollout import fused_missing
 from tausid.scaling import Scaling
-from tausid.simulation import Model, longest_step, make_integrator
+from tausid.simulation import Model, longest_step, make_integrator, with_limits
 from tausid.storage import check_writable
 from tausid.tau import Tau
 from tausid.tau_estimation import TauEstimate
-from tausid.training.checkpoint import FILE_NAME, fingerprint, load_checkpoint, save_checkpoint
-from tausid.training.loop import Problem, RunState, advance, start_run
+from tausid.training.checkpoint import FILE_NAME, FOLD_NAME, fingerprint, load_checkpoint, save_checkpoint
+from tausid.training.finishing import finish
+from tausid.training.folds import cut_folds, fold_config, train_folds
+from tausid.training.limits import describe_limits, settle_limits
+from tausid.training.loop import Problem, RunState, Stage, advance, start_run
 from tausid.training.protocols import Split, split_records
-from tausid.training.result import FitResult
+from tausid.training.result import FitResult, FoldCurves, HistoryRow
 from tausid.training.starting import Start, find_start, start_from_bla
 from tausid.windows import WindowSource
 
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
+CHECKPOINTS = "checkpoint*.safetensors"
 
 
 def fit(
@@ -105,14 +109,21 @@ def fit(
     reporter = make_reporter(progress, problem.initial_model)
     if progress == "auto" and config.engine == "auto":
         _say_once_if_missing(fused_missing())
-    run = _begin(problem, folder)
+    curves = None
     with reporter as report, _interruptible() as interrupted:
+        if config.folds:
+            problem, run, curves = _train_folds(problem, folder, report, interrupted)
+        else:
+            run = _begin(problem, folder)
         run = _train(problem, run, folder, report, interrupted)
-    return make_result(problem, run)
+        if config.finish != "none" and run.status in ("completed", "early-stopped") and not run.finished:
+            run = _finish(problem, run, folder, report, interrupted)
+    return make_result(problem, run, curves)
 
 
 def settle(config: Config, records: Sequence[Record]) -> Config:
-    """The settings with what depends on the records: whether the encoder sees time stamps.
+    """The settings with what depends on the records: whether the encoder sees time stamps, and limits
+    of the outputs.
 
     Args:
         config: the settings.
@@ -122,7 +133,7 @@ def settle(config: Config, records: Sequence[Record]) -> Config:
         The settings; the same where the records have one clock.
 
     Raises:
-        ConfigError: not one weight per output.
+        ConfigError: not one weight or one pair of limits per output.
     """
     weights = config.output_weights
     if weights is not None and len(weights) != records[0].ny:
@@ -130,6 +141,7 @@ def settle(config: Config, records: Sequence[Record]) -> Config:
             f"`output_weights` must have one number per output; got {len(weights)} for {records[0].ny} outputs. "
             f"Give {records[0].ny}."
         )
+    config = dataclasses.replace(config, output_limits=settle_limits(config.output_limits, records))
     if config.clock != "auto" or has_one_clock(records):
         return config
     return dataclasses.replace(config, clock="irregular")
@@ -161,18 +173,17 @@ def make_problem(config: Config, start: Start, split: Split) -> Problem:
     make_windows = functools.partial(
         WindowSource.from_records,
         scaling=scaling,
-        horizon=config.horizon,
         n_past=n_past,
         longest=longest_step(config, ts),
         hold=config.hold,
         ts=ts if sees_time else None,
     )
-    source = make_windows(split.train)
+    stages = make_stages(config, functools.partial(make_windows, split.train))
     windows_validate = config.validation_error == "windows" and split.validation
     if config.init == "bla" and start.bla is not None:
-        state_space = start_from_bla(state_space, start.bla, split.train, source)
+        state_space = start_from_bla(state_space, start.bla, split.train, stages[0].source)
     model = Model(
-        state_space=state_space,
+        state_space=with_limits(state_space, config, scaling),
         scaling=scaling,
         integrator=make_integrator(config, ts),
         ts=ts,
@@ -183,15 +194,37 @@ def make_problem(config: Config, start: Start, split: Split) -> Problem:
         output_units=first.output_units,
         past_span=spans(split.train, n_past) if sees_time else None,
     )
-    return Problem(config, split, model, source, make_windows(split.validation) if windows_validate else None)
+    validated = make_windows(split.validation, horizon=config.horizons[-1]) if windows_validate else None
+    return Problem(config, split, model, stages, validated)
 
 
-def make_result(problem: Problem, run: RunState) -> FitResult:
+def make_stages(config: Config, make_windows: Callable[..., WindowSource]) -> tuple[Stage, ...]:
+    """Training windows of each horizon, for equal shares of the steps and with about as many samples per step.
+
+    Args:
+        config: the horizons, and the batch of the first one.
+        make_windows: windows of the training records for a `horizon`.
+
+    Returns:
+        The stages; later ones share the samples of the first.
+    """
+    sources = [make_windows(horizon=horizon) for horizon in config.horizons]
+    first, shared = sources[0], ("u", "y", "measured", "dt", "rows", "lag")
+    stages = []
+    for i, source in enumerate(sources, 1):
+        batch = max(1, round(config.batch * first.horizon / source.horizon))
+        same = dataclasses.replace(source, **{name: getattr(first, name) for name in shared})
+        stages.append(Stage(same, batch, round(config.max_steps * i / len(sources))))
+    return tuple(stages)
+
+
+def make_result(problem: Problem, run: RunState, curves: FoldCurves | None = None) -> FitResult:
     """What the user gets of a run.
 
     Args:
         problem: what was trained on what.
         run: where training ended.
+        curves: what the folds said, if there were any.
 
     Returns:
         The result.
@@ -206,24 +239,35 @@ def make_result(problem: Problem, run: RunState) -> FitResult:
         "validation": [record.name for record in problem.split.validation],
         "preparation": {record.name: list(record.history) for record in problem.split.train if record.history},
         "data": fingerprint((*problem.split.train, *problem.split.validation)),
+        **({} if curves is None else {"folds": dataclasses.asdict(curves)}),
     }
     best, last = (
         dataclasses.replace(problem.model_with(weights), provenance=provenance)
         for weights in (run.best_weights, run.optimiser.weights)
     )
+    iterations = sum(row.learning_rate != row.learning_rate for row in run.history)  # these have no rate
+    finished = f"{iterations} iterations of {problem.config.finish} followed." if iterations else ""
+    limited = describe_limits(problem.config.output_limits, best.output_names, best.output_units)
     return FitResult(
         model=best,
         last_model=last,
-        history=run.history,
+        history=run.history if curves is None else _with_pooled(run.history, curves),
         status=run.status,
-        message=_message(problem, run),
+        message=" ".join(part for part in (_message(problem, run), finished, limited) if part),
         steps=run.step,
         best_step=run.best_step,
         seconds=run.seconds,
         config=problem.config,
         seed=problem.config.seed,
         versions=versions,
+        folds=curves,
     )
+
+
+def _with_pooled(history: tuple[HistoryRow, ...], curves: FoldCurves) -> tuple[HistoryRow, ...]:
+    """The history of a final fit, which has no validation of its own, with what the folds had after as many steps."""
+    pooled = dict(zip(curves.steps, curves.pooled, strict=True))
+    return tuple(dataclasses.replace(row, validation=pooled.get(row.step, row.validation)) for row in history)
 
 
 def program_versions() -> dict[str, str]:
@@ -235,8 +279,9 @@ def program_versions() -> dict[str, str]:
 def _prepare_folder(folder: Path, *, resume: bool, overwrite: bool) -> Path:
     check_writable(folder)
     if overwrite:
-        (folder / FILE_NAME).unlink(missing_ok=True)
-    if not resume and (folder / FILE_NAME).exists():
+        for path in folder.glob(CHECKPOINTS):
+            path.unlink()
+    if not resume and any(folder.glob(CHECKPOINTS)):
         raise ConfigError(
             f"`out` must be a folder without a run; {folder} holds one. Resume it, or choose another folder."
         )
@@ -249,9 +294,9 @@ def _say_once_if_missing(reason: str | None) -> None:
         print(f"note: training uses the slower engine scan, as fused is not available: {reason}", file=sys.stderr)
 
 
-def _begin(problem: Problem, folder: Path | None) -> RunState:
+def _begin(problem: Problem, folder: Path | None, name: str = FILE_NAME) -> RunState:
     fresh = start_run(problem)
-    saved = None if folder is None else load_checkpoint(folder, problem, fresh)
+    saved = None if folder is None else load_checkpoint(folder, problem, fresh, name)
     if saved is None:
         return fresh
     return dataclasses.replace(saved, status="running") if saved.status == "interrupted" else saved
@@ -278,11 +323,66 @@ def _train(
     return run
 
 
+def _finish(
+    problem: Problem,
+    run: RunState,
+    folder: Path | None,
+    report: Callable[[ProgressUpdate], None],
+    interrupted: threading.Event,
+) -> RunState:
+    """The second-order steps; a run that is interrupted in them resumes with the first of them."""
+    name, first = problem.config.finish, run.step
+
+    def tell(before: RunState, now: RunState) -> None:
+        most = first + problem.config.finish_steps
+        report(dataclasses.replace(_update(problem, before, now), max_steps=most, stage=f"finish ({name})"))
+
+    run = finish(problem, run, report=tell, interrupted=interrupted)
+    if folder is not None and run.finished:
+        save_checkpoint(folder, problem, run)
+    return run
+
+
+def _train_folds(
+    whole: Problem, folder: Path | None, report: Callable[[ProgressUpdate], None], interrupted: threading.Event
+) -> tuple[Problem, RunState, FoldCurves]:
+    """Train the folds; then the problem on everything, with as many steps as they chose, and where it begins.
+
+    Where the folds did not come to an end, what comes back is the first of them, with the status that says so.
+    """
+    config, tau = whole.config, whole.initial_model.state_space.tau
+    problems = [
+        make_problem(fold_config(config), find_start(tau, split.train, config), split)
+        for split in cut_folds(whole.split.train, config)
+    ]
+    runs = [_begin(problem, folder, FOLD_NAME.format(k)) for k, problem in enumerate(problems, 1)]
+    saved_at = [-SECONDS_BETWEEN_CHECKPOINTS] * len(problems)
+
+    def after(k: int, before: RunState, run: RunState) -> bool:
+        report(dataclasses.replace(_update(problems[k], before, run), stage=f"fold {k + 1} of {len(problems)}"))
+        if folder is not None and time.monotonic() - saved_at[k] >= SECONDS_BETWEEN_CHECKPOINTS:
+            save_checkpoint(folder, problems[k], run, FOLD_NAME.format(k + 1))
+            saved_at[k] = time.monotonic()
+        return interrupted.is_set()
+
+    done, curves = train_folds(problems, runs, patience=config.patience, after=after)
+    if folder is not None:
+        for k, (problem, run) in enumerate(zip(problems, done, strict=True), 1):
+            save_checkpoint(folder, problem, run, FOLD_NAME.format(k))
+    if interrupted.is_set() or curves.chosen == 0:
+        status = "interrupted" if interrupted.is_set() else "diverged"
+        return problems[0], dataclasses.replace(done[0], status=status), curves
+    final = dataclasses.replace(whole, last_step=curves.chosen)
+    begun = _begin(final, folder)
+    spent = begun.seconds if begun.history else sum(run.seconds for run in done)
+    return final, dataclasses.replace(begun, seconds=spent), curves
+
+
 def _update(problem: Problem, before: RunState, run: RunState) -> ProgressUpdate:
     row = run.history[-1] if run.history else None
     return ProgressUpdate(
         step=run.step,
-        max_steps=problem.config.max_steps,
+        max_steps=problem.stop,
         loss=row.loss if row else float("nan"),
         validation=row.validation if row else float("nan"),
         best=run.best_score,
@@ -321,9 +421,11 @@ def _message(problem: Problem, run: RunState) -> str:
             f"far (step {run.best_step}) is kept. Try a larger tau, A_start='-I', more substeps or a lower rate."
         )
     if run.status == "interrupted":
-        return f"stopped at step {run.step} of {config.max_steps}; resume to go on, bit for bit as if never stopped."
+        return f"stopped at step {run.step} of {problem.stop}; resume to go on, bit for bit as if never stopped."
     if run.status == "early-stopped":
         return (
             f"no better validation score for {config.patience} steps; the best model is that of step {run.best_step}."
         )
+    if problem.last_step is not None:
+        return f"{config.folds} folds chose {problem.stop} steps; the model was trained for as many on everything."
     return f"all {config.max_steps} steps were taken; the best model is that of step {run.best_step}."

@@ -28,6 +28,21 @@ RECOVERY_FACTOR = 0.3
 
 
 @dataclass(frozen=True, eq=False)
+class Stage:
+    """A share of the steps, with windows of one length.
+
+    Args:
+        source: training windows.
+        batch: windows per step.
+        stop: steps taken when it ends.
+    """
+
+    source: WindowSource
+    batch: int
+    stop: int
+
+
+@dataclass(frozen=True, eq=False)
 class Problem:
     """What is trained on what; constant during training.
 
@@ -35,15 +50,43 @@ class Problem:
         config: the settings.
         split: records by role.
         initial_model: the untrained model.
-        source: training windows.
+        stages: training windows, by the steps they are for; usually one stage.
         validation_source: validation windows, where these are what is validated and not free runs.
+        last_step: where training ends, if before `max_steps`, which the schedule goes by.
     """
 
     config: Config
     split: Split
     initial_model: Model
-    source: WindowSource
+    stages: tuple[Stage, ...]
     validation_source: WindowSource | None = None
+    last_step: int | None = None
+
+    @property
+    def source(self) -> WindowSource:
+        """The windows of the first stage."""
+        return self.stages[0].source
+
+    @property
+    def stop(self) -> int:
+        """The last step."""
+        return self.config.max_steps if self.last_step is None else self.last_step
+
+    @property
+    def last_stage_start(self) -> int:
+        """Steps taken when the last stage begins."""
+        return self.stages[-2].stop if len(self.stages) > 1 else 0
+
+    def stage(self, step: int) -> Stage:
+        """The stage that a step belongs to.
+
+        Args:
+            step: steps taken before it.
+
+        Returns:
+            The stage.
+        """
+        return next(stage for stage in self.stages if step < stage.stop)
 
     def model_with(self, weights: PyTree[Array]) -> Model:
         """The model with these trained arrays.
@@ -72,6 +115,7 @@ class RunState:
         history: one row per validation.
         seconds: time spent.
         status: `running`, `completed`, `early-stopped`, `interrupted` or `diverged`.
+        finished: whether the second-order steps at the end were taken.
     """
 
     optimiser: OptimiserState
@@ -82,6 +126,7 @@ class RunState:
     history: tuple[HistoryRow, ...]
     seconds: float
     status: str
+    finished: bool = False
 
     @property
     def step(self) -> int:
@@ -100,11 +145,11 @@ def start_run(problem: Problem) -> RunState:
     """
     model = problem.initial_model.state_space
     weights = eqx.filter(model, trainable(model))
-    score = _score(problem, problem.initial_model)
+    first = score(problem, problem.initial_model)
     return RunState(
         optimiser=OptimiserState.start(weights),
         best_weights=weights,
-        best_score=score if np.isfinite(score) else np.inf,
+        best_score=first if np.isfinite(first) else np.inf,
         best_step=0,
         recoveries=0,
         history=(),
@@ -125,14 +170,15 @@ def advance(problem: Problem, run: RunState) -> RunState:
     """
     began = time.perf_counter()
     config = problem.config
-    count = min(config.validate_every, config.max_steps - run.step)
+    stage = problem.stage(run.step)
+    count = min(config.validate_every, stage.stop - run.step, problem.stop - run.step)
     optimiser, loss, good = run_steps(
         run.optimiser,
         problem.initial_model.state_space,
-        problem.source,
+        stage.source,
         jnp.asarray(count, jnp.int32),
         jax.random.key(config.seed),
-        StepSettings.from_config(config),
+        dataclasses.replace(StepSettings.from_config(config), batch=stage.batch),
         problem.initial_model.integrator,
     )
     finite = bool(good)  # waits for the steps to be done
@@ -159,8 +205,16 @@ def validation_score(model: Model, records: Sequence[Record]) -> float:
     return float(np.sqrt(np.average(squares, weights=[s.n_scored for s in scores])))
 
 
-def _score(problem: Problem, model: Model) -> float:
-    """What decides which model is the best: the error of free runs, or of windows."""
+def score(problem: Problem, model: Model) -> float:
+    """What decides which model is the best: the error of free runs, or of windows.
+
+    Args:
+        problem: what is trained on what.
+        model: the model.
+
+    Returns:
+        The root mean squared error, normalized; NaN without validation records.
+    """
     if problem.validation_source is None:
         return validation_score(model, problem.split.validation)
     engine = StepSettings.from_config(problem.config).engine
@@ -170,15 +224,15 @@ def _score(problem: Problem, model: Model) -> float:
 def _validate(problem: Problem, run: RunState, loss: float) -> RunState:
     began = time.perf_counter()
     model = problem.model_with(run.optimiser.weights)
-    score = _score(problem, model)
+    now = score(problem, model)
     seconds = run.seconds + time.perf_counter() - began
-    better = score < run.best_score or not problem.split.validation
+    better = now < run.best_score or not problem.split.validation
     rate = float(learning_rate(StepSettings.from_config(problem.config))(run.step)) * float(run.optimiser.rate_scale)
-    row = HistoryRow(run.step, loss, score, rate, model.tau, seconds, run.optimiser.gradient_norm)
+    row = HistoryRow(run.step, loss, now, rate, model.tau, seconds, run.optimiser.gradient_norm)
     return dataclasses.replace(
         run,
         best_weights=run.optimiser.weights if better else run.best_weights,
-        best_score=score if better else run.best_score,
+        best_score=now if better else run.best_score,
         best_step=run.step if better else run.best_step,
         history=(*run.history, row),
         seconds=seconds,
@@ -198,10 +252,11 @@ def _decide(run: RunState, problem: Problem) -> RunState:
     config, validated = problem.config, bool(problem.split.validation)
     if run.status != "running":
         return run
-    if run.step >= config.max_steps:
+    if run.step >= problem.stop:
         simulates = not validated or np.isfinite(run.best_score)
         return dataclasses.replace(run, status="completed" if simulates else "diverged")
-    if validated and run.step - run.best_step >= config.patience:
+    # A longer horizon takes its time to pay: patience begins with the last one.
+    if validated and run.step - max(run.best_step, problem.last_stage_start) >= config.patience:
         simulates = np.isfinite(run.best_score)
         return dataclasses.replace(run, status="early-stopped" if simulates else "diverged")
     return run

@@ -7,13 +7,23 @@ from dataclasses import dataclass
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from tausid.losses import dae_penalty, negative_definite_barrier, sigmoid_barrier, simulation_error, weight_decay
-from tausid.models import FreeState, StateSpace
+from tausid.losses import (
+    contraction_penalty,
+    dae_penalty,
+    negative_definite_barrier,
+    sigmoid_barrier,
+    simulation_error,
+    weight_decay,
+)
+from tausid.models import Encoder, FreeState, StateSpace, nonlinear_part
 from tausid.rollout import Engine, FixedStep, evaluate, rollout
 from tausid.windows import Windows
 
+# Points along the trajectories of a batch at which the contraction penalty looks.
+CONTRACTION_POINTS = 128
 BARRIERS = {"hinge": negative_definite_barrier, "sigmoid": sigmoid_barrier}
 
 
@@ -26,6 +36,8 @@ class Penalties:
         dae: lambda_D.
         barrier: lambda_N.
         barrier_form: `hinge` or `sigmoid`.
+        nonlinear_decay: weight decay of the nonlinear parts alone.
+        contraction: lambda_C.
         outputs: weight of each output's squared error, with a mean of one; None is equally.
     """
 
@@ -33,13 +45,15 @@ class Penalties:
     dae: float = 0.0
     barrier: float = 0.0
     barrier_form: str = "hinge"
+    nonlinear_decay: float = 0.0
+    contraction: float = 0.0
     outputs: tuple[float, ...] | None = None
 
 
 def objective(
     model: StateSpace, windows: Windows, penalties: Penalties, integrator: FixedStep, engine: Engine
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """`error + lambda_W ||theta||^2 + lambda_D d^2 + lambda_N barrier(A)`, and the error alone.
+    """`error + lambda_W ||theta||^2 + lambda_D d^2 + lambda_N barrier(A) + lambda_C contraction`, and the error alone.
 
     Args:
         model: the model.
@@ -54,14 +68,47 @@ def objective(
     x0 = model.initial(windows.past_u, windows.past_y, windows.record, windows.lag)
     x = rollout(model.field, x0, windows.u, windows.dt, integrator, engine)
     along = jnp.concatenate([x, windows.u], axis=-1)  # (J, B, nx + nu)
-    y_hat = evaluate(model.g, along if model.feedthrough else x, engine)
+    y_hat = model.limit(evaluate(model.g, along if model.feedthrough else x, engine))
     error = simulation_error(y_hat, windows.y, windows.measured, penalties.outputs)
     total = error + penalties.weight_decay * weight_decay(decayed_weights(model))
     if model.dae is not None:
         total = total + penalties.dae * dae_penalty(model.dae(along))
     if penalties.barrier > 0:
         total = total + penalties.barrier * BARRIERS[penalties.barrier_form](model.A)
+    if penalties.nonlinear_decay > 0:
+        total = total + penalties.nonlinear_decay * weight_decay(nonlinear_weights(model))
+    if penalties.contraction > 0:
+        total = total + penalties.contraction * contraction_penalty(state_jacobians(model, along))
     return total, error
+
+
+def state_jacobians(model: StateSpace, along: Float[Array, "J B n"]) -> Float[Array, "points nx nx"]:
+    """`df/dx`, normalized, at points spread evenly over trajectories.
+
+    Args:
+        model: the model.
+        along: states and inputs along the trajectories.
+
+    Returns:
+        At most CONTRACTION_POINTS matrices; with one tau per state, of f per mean tau.
+    """
+    flat = along.reshape(-1, along.shape[-1])
+    chosen = np.linspace(0, len(flat) - 1, min(len(flat), CONTRACTION_POINTS)).round().astype(np.int32)
+    x, u = flat[chosen, : model.nx], flat[chosen, model.nx :]
+    return jax.vmap(jax.jacfwd(model.derivative))(x, u) * jnp.mean(model.tau.seconds)
+
+
+def nonlinear_weights(model: StateSpace) -> PyTree[Array]:
+    """The arrays that `nonlinear_decay` acts on: the nonlinear parts of f, g and the encoder.
+
+    Args:
+        model: the model.
+
+    Returns:
+        The nonlinear parts.
+    """
+    encoder = nonlinear_part(model.initial.network) if isinstance(model.initial, Encoder) else None
+    return nonlinear_part(model.f), nonlinear_part(model.g), encoder
 
 
 def decayed_weights(model: StateSpace) -> PyTree[Array]:

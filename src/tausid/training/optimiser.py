@@ -65,6 +65,8 @@ class StepSettings:
                 dae=config.dae_weight,
                 barrier=config.barrier_weight,
                 barrier_form=config.barrier_form,
+                nonlinear_decay=config.nonlinear_decay,
+                contraction=config.contraction_weight,
                 outputs=weights,
             ),
             learning_rate=config.learning_rate,

@@ -45,12 +45,14 @@ def split_records(records: Records, config: Config, *, validation: Records | Non
         The records by role.
 
     Raises:
-        ConfigError: the `paper` protocol without a test record or with validation records.
+        ConfigError: the `paper` protocol without a test record or with validation records; folds with such records.
         DataError: records with different channels.
     """
     train = as_records(records)
     if config.protocol == "paper":
         split = Split(train, _paper_validation(validation, test))
+    elif config.folds:
+        split = Split(train, _no_validation(validation))
     elif validation is not None:
         split = Split(train, as_records(validation))
     elif config.validation_fraction > 0:
@@ -64,13 +66,22 @@ def split_records(records: Records, config: Config, *, validation: Records | Non
 def _without_gaps(split: Split, config: Config) -> Split:
     """The same records, cut where their clock has a gap: no window and no free run goes through one."""
     n_initial = initial_samples(config)
-    horizon = 2 if config.horizon == FULL else int(config.horizon)
+    horizon = max(2 if horizon == FULL else int(horizon) for horizon in config.horizons)
     least = (2 if config.initial_state == "free" else n_initial) + horizon
     train = [part for r in split.train for part in split_at_gaps(r, least=least, max_gap=config.max_gap)]
     validation = [
         part for r in split.validation for part in split_at_gaps(r, least=n_initial + 2, max_gap=config.max_gap)
     ]
     return Split(tuple(train), tuple(validation))
+
+
+def _no_validation(validation: Records | None) -> tuple[Record, ...]:
+    if validation is not None:
+        raise ConfigError(
+            "`folds` must have no validation records, as they hold out stretches of the training records; got some. "
+            "Leave them out, or use folds=0."
+        )
+    return ()
 
 
 def _paper_validation(validation: Records | None, test: Records | None) -> tuple[Record, ...]:

@@ -17,7 +17,8 @@ class HistoryRow:
     Args:
         step: steps taken.
         loss: mean squared simulation error of the windows since the last row, normalized.
-        validation: root mean squared free-run error on the validation records, normalized; NaN without any.
+        validation: root mean squared free-run error on the validation records, normalized; NaN without any. With folds
+            it is their pooled error after as many steps.
         learning_rate: the rate of the next step.
         tau: the normalization constant in seconds, one number or one per state.
         seconds: time spent so far.
@@ -32,6 +33,23 @@ class HistoryRow:
     tau: float | tuple[float, ...]
     seconds: float
     gradient_norm: float = float("nan")
+
+
+@dataclass(frozen=True)
+class FoldCurves:
+    """What the folds said.
+
+    Args:
+        steps: steps at which all folds were validated.
+        scores: free-run error of each fold on its held-out stretches at these steps, normalized.
+        pooled: root mean square over all held-out samples at these steps.
+        chosen: the step of the lowest pooled error, which the final fit takes.
+    """
+
+    steps: tuple[int, ...]
+    scores: tuple[tuple[float, ...], ...]
+    pooled: tuple[float, ...]
+    chosen: int
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,6 +68,7 @@ class FitResult:
         config: the settings.
         seed: the seed.
         versions: versions of the programs involved.
+        folds: what the folds said, where the number of steps was chosen by folds.
     """
 
     model: Model
@@ -63,6 +82,7 @@ class FitResult:
     config: Config
     seed: int
     versions: Mapping[str, str]
+    folds: FoldCurves | None = None
 
     def __repr__(self) -> str:
         return f"FitResult({self.status} after {self.steps} steps, best at {self.best_step}: {self.model!r})"

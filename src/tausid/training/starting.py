@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,12 +10,13 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.linalg import solve_continuous_lyapunov
 
 from tausid.clocks import median_step
 from tausid.config import Config
 from tausid.errors import ConfigError, DataError, unknown_name
 from tausid.linear import LinearModel, estimate_bla
-from tausid.models import Encoder, FreeState, StateSpace
+from tausid.models import Encoder, FreeState, StateSpace, free_parameters
 from tausid.records import Record
 from tausid.tau import Tau
 from tausid.tau_estimation import LINEAR_METHODS, TauEstimate, linear_records, tau_of_model, tau_of_outputs
@@ -124,11 +126,15 @@ def start_from_bla(model: StateSpace, bla: LinearModel, records: Sequence[Record
     Returns:
         The model.
     """
+    if model.A_form == "negative-definite":
+        bla = in_dissipative_basis(bla)
     nx, n, nu = model.nx, bla.order, model.nu
     tau = np.broadcast_to(np.asarray(model.tau.now), (nx,))
     f = np.zeros((nx, nx + nu))
     f[:, :nx] = -np.eye(nx)
     f[:n, :n], f[:n, nx:] = tau[:n, None] * bla.A, tau[:n, None] * bla.B
+    if model.A_form == "negative-definite":
+        f[:, :nx] = free_parameters(f[:, :nx])
     g = np.zeros(model.g.linear.shape)
     g[:, :n] = bla.C
     if model.feedthrough:
@@ -139,6 +145,35 @@ def start_from_bla(model: StateSpace, bla: LinearModel, records: Sequence[Record
         return eqx.tree_at(lambda m: m.initial.x0, model, jnp.asarray(x0))
     return eqx.tree_at(
         lambda m: m.initial.network.linear, model, jnp.asarray(_encoder_map(model, bla, records, source))
+    )
+
+
+def in_dissipative_basis(bla: LinearModel) -> LinearModel:
+    """The same linear model with other states, such that A + A' is negative definite.
+
+    With `A'P + PA = -I` and `P = T'T` the states `T x` do: a stable linear system has such a basis.
+
+    Args:
+        bla: a linear model.
+
+    Returns:
+        The model in that basis; as it is where it is not stable.
+    """
+    if np.linalg.eigvals(bla.A).real.max() >= 0:
+        return bla
+    P = solve_continuous_lyapunov(bla.A.T, -np.eye(bla.order))
+    T = np.linalg.cholesky(P).T
+    T = T / np.linalg.norm(T, 2)  # the largest state stays as large as it was
+    back = np.linalg.inv(T)
+    return dataclasses.replace(
+        bla,
+        A=T @ bla.A @ back,
+        B=T @ bla.B,
+        C=bla.C @ back,
+        Ad=T @ bla.Ad @ back,
+        Bd=T @ bla.Bd,
+        Cd=bla.Cd @ back,
+        x0=bla.x0 @ T.T,
     )
 
 

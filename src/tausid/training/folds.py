@@ -1,0 +1,127 @@
+"""Folds: how many steps to take, from held-out stretches of the training records, one fold after the other's chunk."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tausid.config import FULL, LARGEST, Config
+from tausid.errors import ConfigError
+from tausid.free_run import initial_samples
+from tausid.records import Record
+from tausid.training.loop import Problem, RunState, advance
+from tausid.training.protocols import Split
+from tausid.training.result import FoldCurves
+
+
+def cut_folds(records: Sequence[Record], config: Config) -> tuple[Split, ...]:
+    """Each record in `folds` stretches: fold k holds out the k-th one of every record and trains on the rest.
+
+    Training never sees a held-out sample. A held-out stretch comes with the samples before it that its initial state
+    is found from, which are not scored; what is too short for a window is left out of training.
+
+    Args:
+        records: training records.
+        config: number of folds, horizons and initial state.
+
+    Returns:
+        One split per fold.
+
+    Raises:
+        ConfigError: a stretch is too short to be scored, or nothing is left to train on.
+    """
+    return tuple(_cut_fold(records, config, k) for k in range(config.folds))
+
+
+def _cut_fold(records: Sequence[Record], config: Config, k: int) -> Split:
+    n_initial = initial_samples(config)
+    horizon = max(2 if horizon == FULL else int(horizon) for horizon in config.horizons)
+    train: list[Record] = []
+    validation: list[Record] = []
+    for record in records:
+        start, stop = (round(len(record) * i / config.folds) for i in (k, k + 1))
+        rest = ((0, start), (stop, len(record)))
+        train += [record.part(a, b) for a, b in rest if b - a >= n_initial + horizon]
+        validation.append(record.part(max(0, start - n_initial), stop))
+    shortest = min(len(part) for part in validation)
+    if shortest < n_initial + 2 or not train:
+        raise ConfigError(
+            f"`folds` must leave stretches to train on ({n_initial + horizon} samples) and to score ({n_initial + 2}); "
+            f"{config.folds} folds do not: the shortest stretch has {shortest} samples. "
+            "Use fewer folds, a shorter horizon, or longer records."
+        )
+    return Split(tuple(train), tuple(validation))
+
+
+def fold_config(config: Config) -> Config:
+    """The settings of one fold: it does not stop by itself, as all folds decide together.
+
+    Args:
+        config: the settings of the fit.
+
+    Returns:
+        The settings of its folds.
+    """
+    return dataclasses.replace(config, patience=LARGEST, validation_fraction=0.0)
+
+
+def train_folds(
+    problems: Sequence[Problem],
+    runs: Sequence[RunState],
+    *,
+    patience: int,
+    after: Callable[[int, RunState, RunState], bool],
+) -> tuple[tuple[RunState, ...], FoldCurves]:
+    """Train all folds side by side, a chunk of steps at a time, until their pooled error has not fallen for `patience`.
+
+    Args:
+        problems: one per fold.
+        runs: where each fold is; those of a resumed run may be apart by a chunk.
+        patience: steps without a lower pooled error after which all stop.
+        after: called with the fold's number, its state before and after each chunk; True ends the training.
+
+    Returns:
+        Where each fold is, and their curves.
+    """
+    now, weights = list(runs), [_scored(problem) for problem in problems]
+    while True:
+        curves = pool(now, weights)
+        behind = min(range(len(now)), key=lambda k: (now[k].status != "running", now[k].step))
+        begun = max(curves.chosen, problems[0].last_stage_start)
+        done = bool(curves.steps) and curves.steps[-1] - begun >= patience
+        if done or now[behind].status != "running":
+            return tuple(now), curves
+        before, now[behind] = now[behind], advance(problems[behind], now[behind])
+        if after(behind, before, now[behind]):
+            return tuple(now), pool(now, weights)
+
+
+def pool(runs: Sequence[RunState], weights: Sequence[float]) -> FoldCurves:
+    """The folds' curves up to the step that all of them have reached; at each step the latest validation counts.
+
+    Args:
+        runs: where each fold is; one that has diverged counts as infinite from there on.
+        weights: samples that each fold is scored on.
+
+    Returns:
+        The curves; `chosen` is 0 before the first finite pooled error.
+    """
+    reached = min((run.history[-1].step if run.history else 0 for run in runs if run.status != "diverged"), default=0)
+    steps = sorted({row.step for run in runs for row in run.history if row.step <= reached})
+    scores = np.array([[_score_at(run, step) for step in steps] for run in runs]).reshape(len(runs), -1)
+    pooled = np.sqrt(np.average(scores**2, axis=0, weights=weights))
+    chosen = steps[int(np.argmin(pooled))] if np.isfinite(pooled).any() else 0
+    return FoldCurves(tuple(steps), tuple(map(tuple, scores.tolist())), tuple(pooled.tolist()), chosen)
+
+
+def _score_at(run: RunState, step: int) -> float:
+    if run.status == "diverged" and step > run.step:
+        return math.inf
+    return next((row.validation for row in reversed(run.history) if row.step <= step), math.inf)
+
+
+def _scored(problem: Problem) -> float:
+    return float(sum(len(record) for record in problem.split.validation))

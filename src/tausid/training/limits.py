@@ -1,0 +1,87 @@
+"""Limits that the outputs of records run into: where a sensor or a tank ends, a simulation must end, too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from tausid.config import Limits
+from tausid.errors import ConfigError
+from tausid.inspection import FEW_LEVELS
+from tausid.records import Record
+
+# A limit is taken by at least this share of the samples: no two samples of a noisy signal agree by chance.
+LIMIT_SHARE = 0.005
+# How many times more often than the next value a limit is taken: a quantized sine is at its extreme 2.4 times as often.
+STANDS_OUT = 5.0
+
+
+def settle_limits(limits: Limits, records: Sequence[Record]) -> Limits:
+    """Limits as they were given, one pair per output, or found in the records.
+
+    Args:
+        limits: `none`, `auto`, one pair for one output, or one pair per output.
+        records: training records.
+
+    Returns:
+        One pair of lowest and highest value per output in physical units, None where there is no limit; or `none`.
+
+    Raises:
+        ConfigError: not one pair per output.
+    """
+    if limits == "none":
+        return limits
+    if limits == "auto":
+        found = tuple(find_limits(y) for y in np.concatenate([record.y for record in records]).T)
+        return found if any(limit is not None for pair in found for limit in pair) else "none"
+    assert isinstance(limits, tuple)
+    pairs = limits if isinstance(limits[0], tuple) else (limits,)
+    if len(pairs) != records[0].ny:
+        raise ConfigError(
+            f"`output_limits` must be one pair per output; got {len(pairs)} for {records[0].ny} outputs. "
+            "Write [null, null] for an output without limits."
+        )
+    return pairs
+
+
+def find_limits(y: Float[np.ndarray, "N"]) -> tuple[float | None, float | None]:
+    """Where an output runs into a limit: a share of its samples is exactly at its extreme, far more than next to it.
+
+    Args:
+        y: samples; NaN where missing.
+
+    Returns:
+        The lowest and the highest value, None where it runs into none.
+    """
+    values, counts = np.unique(y[~np.isnan(y)], return_counts=True)
+    if len(values) <= FEW_LEVELS:  # a switch or a staircase
+        return None, None
+    ends = ((values[0], counts[0], counts[1]), (values[-1], counts[-1], counts[-2]))
+    low, high = (
+        float(value) if count >= max(LIMIT_SHARE * counts.sum(), STANDS_OUT * beside) else None
+        for value, count, beside in ends
+    )
+    return low, high
+
+
+def describe_limits(limits: Limits, names: Sequence[str], units: Sequence[str]) -> str:
+    """The limits in one sentence.
+
+    Args:
+        limits: what `settle_limits` gave.
+        names: one name per output.
+        units: one unit per output.
+
+    Returns:
+        The sentence; empty where there are none.
+    """
+    if isinstance(limits, str):
+        return ""
+    parts = []
+    for name, unit, (low, high) in zip(names, units, limits, strict=True):
+        ends = [f"at least {low:g}"] if low is not None else []
+        ends += [f"at most {high:g}"] if high is not None else []
+        parts += [f"{name} is {' and '.join(ends)} {unit}".rstrip()] if ends else []
+    return f"Simulated outputs are limited: {', '.join(parts)}."
