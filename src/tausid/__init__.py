@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from tausid import datasets as datasets
     from tausid import errors as errors
+    from tausid import physics as physics
     from tausid import plots as plots
     from tausid import preparation as preparation
     from tausid import report as report
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from tausid.training import FitResult as FitResult
     from tausid.training import fit as fit
 
-_MODULES = ("datasets", "errors", "plots", "preparation", "report", "residuals", "runs", "study")
+_MODULES = ("datasets", "errors", "physics", "plots", "preparation", "report", "residuals", "runs", "study")
 _HOMES = {
     "Adaptive": "rollout",
     "Config": "config",

@@ -37,6 +37,7 @@ class Config:
         nb: past inputs that the encoder sees.
         clock: `irregular` where the encoder sees the time stamps of its samples, too; `regular` where it does not;
             `auto` becomes the first where the training records have more than one time step.
+        correction: what corrects known equations, where such are given: `none`, or a `network` in the state equation.
         feedthrough: whether the outputs depend on the inputs at once, y = g(x, u), or not, y = g(x).
         stepper: explicit Runge-Kutta method.
         substeps: integration steps per sampling interval.
@@ -86,6 +87,7 @@ class Config:
     na: int = 5
     nb: int = 5
     clock: str = "auto"
+    correction: str = "none"
     feedthrough: bool = True
 
     # The integration.
@@ -190,6 +192,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "initial_state": ("encoder", "free"),
     "encoder": ("residual", "mlp"),
     "clock": ("auto", "regular", "irregular"),
+    "correction": ("none", "network"),
     "schedule": ("three-step", "cosine"),
     "window_order": ("random", "epochs"),
     "validation_error": ("free-run", "windows"),

@@ -23,6 +23,7 @@ from tausid.errors import ConfigError, DataError, DivergenceError, StorageError
 from tausid.holds import hold_slopes
 from tausid.initial_states import StateFinder
 from tausid.models import FreeState, StateSpace, build_state_space
+from tausid.physics import PLANTS, AbstractPhysics, KnownPart, describe_physics, restore_physics
 from tausid.records import UNIFORM_TOLERANCE, Record
 from tausid.rollout import Engine, FixedStep, Integrator
 from tausid.scaling import Scaling
@@ -104,6 +105,11 @@ class Model:
     def tau(self) -> float | tuple[float, ...]:
         """The normalization constant in seconds: one number, or one per state."""
         return self.state_space.tau.now
+
+    @property
+    def physics(self) -> KnownPart | None:
+        """The known equations with their fitted `parameters`; None for a model without any."""
+        return self.state_space.physics
 
     @property
     def ts_over_tau(self) -> float:
@@ -207,6 +213,7 @@ class Model:
             "input_units": list(self.input_units),
             "output_units": list(self.output_units),
             "provenance": dict(self.provenance),
+            **({} if self.physics is None else {"physics": describe_physics(self.physics.plant)}),
         }
 
     def _check_channels(self, record: Record) -> None:
@@ -239,22 +246,33 @@ class Model:
         return replace(integrator, hold=self.integrator.hold) if integrator.hold is None else integrator
 
 
-def load_model(path: str | os.PathLike[str]) -> Model:
+def load_model(
+    path: str | os.PathLike[str], *, physics: AbstractPhysics | type[AbstractPhysics] | None = None
+) -> Model:
     """Read a model that `Model.save` wrote.
 
     Args:
         path: the file.
+        physics: class of the known equations, where it is not one of the package's own: a file holds its name and
+            numbers, and no program.
 
     Returns:
         The model.
 
     Raises:
         StorageError: the file is missing, truncated, corrupted, of another program or of a future version.
+        ConfigError: the class of its known equations must be given, or is another.
     """
     arrays, content = read_arrays(path, kind="model")
+    kind = _find_plant(content["physics"]["name"], physics) if "physics" in content else None
     try:
         config = Config.from_dict(content["config"])
         tau = Tau(arrays["tau.start"], **content["tau"])
+        scaling = Scaling(**{name: arrays[f"scaling.{name}"] for name in SCALING_FIELDS})
+        known = None
+        if kind is not None:
+            plant = restore_physics(kind, content["physics"])
+            known = KnownPart.start(plant, scaling, trainable=config.correction != "none")
         skeleton = build_state_space(
             config,
             tau,
@@ -262,10 +280,11 @@ def load_model(path: str | os.PathLike[str]) -> Model:
             ny=len(content["output_names"]),
             n_records=content["n_records"],
             rng=np.random.default_rng(0),
+            physics=known,
         )
         return Model(
             state_space=fill_arrays(skeleton, arrays),
-            scaling=Scaling(**{name: arrays[f"scaling.{name}"] for name in SCALING_FIELDS}),
+            scaling=scaling,
             integrator=make_integrator(config, content["ts"]),
             ts=content["ts"],
             config=config,
@@ -280,6 +299,21 @@ def load_model(path: str | os.PathLike[str]) -> Model:
         raise StorageError(
             f"model file {path} must describe a tausid model; it does not ({error}). Make it anew."
         ) from None
+
+
+def _find_plant(name: str, given: AbstractPhysics | type[AbstractPhysics] | None) -> type[AbstractPhysics]:
+    kind = PLANTS.get(name) if given is None else given if isinstance(given, type) else type(given)
+    if kind is None:
+        raise ConfigError(
+            f"`physics` must be given to read a model with equations of your own; this one has {name!r}. "
+            f"Write load_model(path, physics={name})."
+        )
+    if kind.__name__ != name:
+        raise ConfigError(
+            f"`physics` must be the class that the model was fitted with, {name!r}; got {kind.__name__!r}. "
+            "Give that class."
+        )
+    return kind
 
 
 # An interval up to this many times the median one is integrated as one.

@@ -22,6 +22,7 @@ from tausid.clocks import has_one_clock, median_step, spans
 from tausid.config import Config, recipe_config
 from tausid.errors import ConfigError
 from tausid.models import build_state_space
+from tausid.physics import AbstractPhysics, find_physics
 from tausid.progress import ProgressUpdate, make_reporter
 from tausid.records import Record, Records, as_records
 from tausid.rollout import fused_missing
@@ -31,6 +32,7 @@ from tausid.storage import check_writable
 from tausid.tau import Tau
 from tausid.tau_estimation import TauEstimate
 from tausid.training.checkpoint import FILE_NAME, fingerprint, load_checkpoint, save_checkpoint
+from tausid.training.known import KnownStart, fit_known, settle_physics, start_from_known
 from tausid.training.loop import Problem, RunState, advance, start_run
 from tausid.training.protocols import Split, split_records
 from tausid.training.result import FitResult
@@ -46,6 +48,7 @@ def fit(
     tau: float | Sequence[float] | str | Tau | TauEstimate = "bla",
     seed: int,
     nx: int | None = None,
+    physics: AbstractPhysics | str | None = None,
     recipe: str = "default",
     protocol: str = "clean",
     validation: Records | None = None,
@@ -67,7 +70,9 @@ def fit(
             or `trained-per-state` (from Ts/tau = 0.1 on), `bla-trained` (from the estimate on), seconds (one, or one
             per state), an estimate, or a `Tau` to train from a start.
         seed: seed of the initial weights and of the windows drawn.
-        nx: number of states; by default the recipe's.
+        nx: number of states; by default the recipe's, or those of the known equations.
+        physics: known equations with parameters to be fitted, such as `tausid.physics.CascadedTanks()`, or their name;
+            alone, or corrected by a network (`correction="network"`).
         recipe: `default` or `paper`.
         protocol: `clean`, or `paper`, whose early stopping looks at the first half of the test record.
         validation: records to choose the best model with; by default the end of each training record.
@@ -98,7 +103,12 @@ def fit(
     config = recipe_config(recipe, **{"protocol": protocol, "seed": seed, **sizes, **settings})
     split = split_records(records, config, validation=validation, test=test)
     config = settle(config, split.train)
-    problem = make_problem(config, find_start(tau, split.train, config), split)
+    plant = None if physics is None else find_physics(physics)
+    if plant is not None:
+        config = settle_physics(config, plant, split.train, nx=nx)
+    start = find_start(tau, split.train, config)
+    known = None if plant is None else fit_known(plant, split.train, config)
+    problem = make_problem(config, start, split, known)
     for record in (*split.validation, *(() if test is None else as_records(test))):
         problem.initial_model.check(record)  # now, and not after an hour of training
     folder = None if out is None else _prepare_folder(Path(out), resume=resume, overwrite=overwrite)
@@ -135,13 +145,14 @@ def settle(config: Config, records: Sequence[Record]) -> Config:
     return dataclasses.replace(config, clock="irregular")
 
 
-def make_problem(config: Config, start: Start, split: Split) -> Problem:
+def make_problem(config: Config, start: Start, split: Split, known: KnownStart | None = None) -> Problem:
     """Scaling, windows and untrained model for these records.
 
     Args:
         config: the settings.
         start: tau, and a linear approximation where the weights start from it.
         split: records by role.
+        known: known equations, fitted to the training records.
 
     Returns:
         The problem.
@@ -154,7 +165,13 @@ def make_problem(config: Config, start: Start, split: Split) -> Problem:
     ts = median_step(split.train)
     scaling = Scaling.from_records(split.train)
     state_space = build_state_space(
-        config, start.tau, nu=first.nu, ny=first.ny, n_records=len(split.train), rng=np.random.default_rng(config.seed)
+        config,
+        start.tau,
+        nu=first.nu,
+        ny=first.ny,
+        n_records=len(split.train),
+        rng=np.random.default_rng(config.seed),
+        physics=None if known is None else known.known,
     )
     n_past = state_space.initial.n_past
     sees_time = config.clock == "irregular" and n_past > 0
@@ -171,6 +188,8 @@ def make_problem(config: Config, start: Start, split: Split) -> Problem:
     windows_validate = config.validation_error == "windows" and split.validation
     if config.init == "bla" and start.bla is not None:
         state_space = start_from_bla(state_space, start.bla, split.train, source)
+    if known is not None:
+        state_space = start_from_known(state_space, known, source)
     model = Model(
         state_space=state_space,
         scaling=scaling,
