@@ -43,7 +43,7 @@ class Lag(AbstractPhysics):
 def lag_record(samples: int = 200, *, noise: float = 0.05, seed: int = 0, bend: float = 0.0) -> Record:
     """The exact response for rate 0.3 and gain 2, sampled each second; `bend` adds a cubic outflow."""
     rng = np.random.default_rng(seed)
-    u = np.repeat(rng.normal(size=-(-samples // 8)), 8)[:samples]
+    u = np.repeat(rng.uniform(-1.7, 1.7, size=-(-samples // 8)), 8)[:samples]
     x = np.zeros(samples)
     for k in range(samples - 1):
         if bend:
@@ -186,15 +186,21 @@ def test_a_mass_with_friction_is_recovered_within_its_uncertainty():
 
 def test_a_correction_starts_at_zero_and_does_no_harm():
     """On a plant that the equations do not describe, the network helps; before its first step it is not there."""
-    train, test = lag_record(400, bend=0.1, noise=0.02), lag_record(300, bend=0.1, noise=0.02, seed=1)
-    settings = {"seed": 0, "tau": 3.0, "horizon": 40, "na": 2, "nb": 2, "hidden": (16,), "progress": None}
-    alone = tausid.fit(train, physics=Lag(), max_steps=200, **settings)
+    train, held_out, test = (lag_record(400, bend=0.1, noise=0.02, seed=seed) for seed in (0, 1, 2))
+    settings = {"seed": 0, "tau": 3.0, "horizon": 40, "na": 2, "nb": 2, "hidden": (16,), "activation": "tanh",
+                "weight_range": 0.1, "validation": held_out, "progress": None, "learning_rate": 0.01}  # fmt: skip
+    alone = tausid.fit(train, physics=Lag(), max_steps=100, **settings)
     unmoved = tausid.fit(
-        train, physics=Lag(), correction="network", max_steps=1, validate_every=1, learning_rate=1e-12, **settings
+        train,
+        physics=Lag(),
+        correction="network",
+        max_steps=1,
+        validate_every=1,
+        **{**settings, "learning_rate": 1e-12},
     )
-    helped = tausid.fit(train, physics=Lag(), correction="network", max_steps=600, weight_range=0.1, **settings)
+    helped = tausid.fit(train, physics=Lag(), correction="network", max_steps=500, **settings)
     errors = [tausid.evaluate(r.model, test).rmse["y"] for r in (alone, unmoved, helped)]
-    assert errors[1] == pytest.approx(errors[0], rel=0.05)  # 200 steps of training the encoder make the difference
+    assert errors[1] == pytest.approx(errors[0], rel=0.05)  # training the encoder makes the difference
     assert errors[2] < 0.6 * errors[0]
     assert alone.model.physics.parameters["rate"].deviation is not None
     assert helped.model.physics.parameters["rate"].deviation is None  # trained with a network
