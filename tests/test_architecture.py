@@ -22,8 +22,8 @@ SOURCE = Path(tausid.__file__).parent
 ORDER = [
     "errors", "display", "records", "clocks", "readers", "preparation", "inspection", "datasets", "scaling",
     "linear", "tau_estimation", "config", "tau", "networks", "physics", "steppers", "holds", "rollout", "models",
-    "losses", "windows", "free_run", "initial_states", "storage", "simulation", "evaluation", "residuals",
-    "progress", "training", "processes", "tau_search", "runs", "study", "plots", "report", "cli",
+    "losses", "windows", "free_run", "initial_states", "storage", "simulation", "ensembles", "evaluation",
+    "residuals", "progress", "processes", "training", "tau_search", "runs", "study", "plots", "report", "cli",
 ]  # fmt: skip
 
 

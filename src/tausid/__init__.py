@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tausid.clocks import split_at_gaps as split_at_gaps
     from tausid.config import Config as Config
     from tausid.config import recipe_config as recipe_config
+    from tausid.ensembles import EnsembleModel as EnsembleModel
+    from tausid.ensembles import load_model as load_model
     from tausid.errors import ConfigError as ConfigError
     from tausid.errors import DataError as DataError
     from tausid.errors import DivergenceError as DivergenceError
@@ -51,7 +53,6 @@ if TYPE_CHECKING:
     from tausid.scaling import Scaling as Scaling
     from tausid.simulation import Model as Model
     from tausid.simulation import Simulation as Simulation
-    from tausid.simulation import load_model as load_model
     from tausid.tau import Tau as Tau
     from tausid.tau_estimation import TauEstimate as TauEstimate
     from tausid.tau_search import estimate_tau as estimate_tau
@@ -66,6 +67,7 @@ _HOMES = {
     "DataError": "errors",
     "Dataset": "records",
     "DivergenceError": "errors",
+    "EnsembleModel": "ensembles",
     "FitResult": "training",
     "FixedStep": "rollout",
     "Inspection": "inspection",
@@ -87,7 +89,7 @@ _HOMES = {
     "evaluate": "evaluation",
     "evaluate_records": "evaluation",
     "fit": "training",
-    "load_model": "simulation",
+    "load_model": "ensembles",
     "look": "inspection",
     "prepare": "preparation",
     "read": "readers",

@@ -205,8 +205,8 @@ class Zero(AbstractNetwork):
     def __init__(self, n_in: int, n_out: int) -> None:
         self.n_in, self.n_out = n_in, n_out
 
-    @property
-    def linear(self) -> Float[Array, "n_out n_in"]:  # type: ignore[misc, override]
+    @property  # type: ignore[misc]
+    def linear(self) -> Float[Array, "n_out n_in"]:  # type: ignore[override]
         """A matrix of zeros."""
         return jnp.zeros((self.n_out, self.n_in))
 

@@ -29,6 +29,7 @@ class ProgressUpdate:
         recoveries: how often training went back to its best state.
         steps_per_second: speed of the last chunk.
         status: `running`, or how training ended.
+        note: what to say first, such as how many members of an ensemble are done.
     """
 
     step: int
@@ -40,6 +41,7 @@ class ProgressUpdate:
     recoveries: int
     steps_per_second: float
     status: str
+    note: str = ""
 
     @property
     def seconds_left(self) -> float:
@@ -85,7 +87,8 @@ def describe(update: ProgressUpdate, model: Model) -> str:
     single = len(model.output_names) == 1
     scale = float(model.scaling.y_std[0]) if single else 1.0
     unit = (model.output_units[0] if single else "normalized") or ""
-    parts = [f"step {update.step}/{update.max_steps}", f"loss {update.loss:.3g}"]
+    parts = [update.note] if update.note else []
+    parts += [f"step {update.step}/{update.max_steps}", f"loss {update.loss:.3g}"]
     if update.validation == update.validation:  # not NaN: there are validation records
         parts += [
             f"validation RMSE {scale * update.validation:.4g} {unit}".rstrip(),

@@ -27,7 +27,7 @@ from tausid.physics import PLANTS, AbstractPhysics, KnownPart, describe_physics,
 from tausid.records import UNIFORM_TOLERANCE, Record
 from tausid.rollout import Engine, FixedStep, Integrator
 from tausid.scaling import Scaling
-from tausid.storage import read_arrays, write_arrays
+from tausid.storage import write_arrays
 from tausid.tau import Tau
 
 
@@ -43,6 +43,8 @@ class Simulation:
         status: `ok`, or `diverged` where the simulation left the finite numbers.
         output_names: one name per output.
         initial_state: how it was found: `encoder`, `refine` (least squares from there on), `free` or `given`.
+        low: lower end of the band between the members of an ensemble, in physical units; None for one model.
+        high: upper end of the band.
     """
 
     t: Float[np.ndarray, "N"]
@@ -52,6 +54,8 @@ class Simulation:
     status: str
     output_names: tuple[str, ...]
     initial_state: str = "encoder"
+    low: Float[np.ndarray, "N ny"] | None = None
+    high: Float[np.ndarray, "N ny"] | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -196,10 +200,14 @@ class Model:
         Raises:
             StorageError: the file cannot be written.
         """
-        arrays = {**named_arrays(self.state_space), **_scaling_arrays(self.scaling)}
-        return write_arrays(path, arrays, kind="model", content=self._content())
+        return write_arrays(path, self.arrays(), kind="model", content=self.content())
 
-    def _content(self) -> dict[str, Any]:
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All arrays of the model by name, for a file."""
+        return {**named_arrays(self.state_space), **_scaling_arrays(self.scaling)}
+
+    def content(self) -> dict[str, Any]:
+        """All that is no array, as plain JSON values, for a file."""
         tau = self.state_space.tau
         initial = self.state_space.initial
         return {
@@ -246,24 +254,27 @@ class Model:
         return replace(integrator, hold=self.integrator.hold) if integrator.hold is None else integrator
 
 
-def load_model(
-    path: str | os.PathLike[str], *, physics: AbstractPhysics | type[AbstractPhysics] | None = None
+def make_model(
+    path: str | os.PathLike[str],
+    arrays: Mapping[str, np.ndarray],
+    content: Mapping[str, Any],
+    physics: AbstractPhysics | type[AbstractPhysics] | None,
 ) -> Model:
-    """Read a model that `Model.save` wrote.
+    """A model from what its file holds.
 
     Args:
-        path: the file.
-        physics: class of the known equations, where it is not one of the package's own: a file holds its name and
-            numbers, and no program.
+        path: the file, for messages.
+        arrays: its arrays by name.
+        content: its plain values.
+        physics: class of the known equations, where it is not one of the package's own.
 
     Returns:
         The model.
 
     Raises:
-        StorageError: the file is missing, truncated, corrupted, of another program or of a future version.
+        StorageError: the content does not describe a model.
         ConfigError: the class of its known equations must be given, or is another.
     """
-    arrays, content = read_arrays(path, kind="model")
     kind = _find_plant(content["physics"]["name"], physics) if "physics" in content else None
     try:
         config = Config.from_dict(content["config"])

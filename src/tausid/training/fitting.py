@@ -32,6 +32,7 @@ from tausid.storage import check_writable
 from tausid.tau import Tau
 from tausid.tau_estimation import TauEstimate
 from tausid.training.checkpoint import FILE_NAME, fingerprint, load_checkpoint, save_checkpoint
+from tausid.training.ensemble import Plan, check_ensemble, combine, member_folder, train_members
 from tausid.training.known import KnownStart, fit_known, settle_physics, start_from_known
 from tausid.training.loop import Problem, RunState, advance, start_run
 from tausid.training.protocols import Split, split_records
@@ -57,6 +58,9 @@ def fit(
     resume: bool = False,
     overwrite: bool = False,
     progress: Callable[[ProgressUpdate], None] | str | None = "auto",
+    ensemble: int | None = None,
+    keep: int | None = None,
+    workers: int | None = None,
     **settings: Any,
 ) -> FitResult:
     """Identify a continuous-time neural state-space model from measured records.
@@ -81,6 +85,9 @@ def fit(
         resume: go on from the checkpoint in `out`.
         overwrite: start anew in a folder that holds a run.
         progress: `auto` for a line on standard error, None for silence, or a function of a `ProgressUpdate`.
+        ensemble: number of models to train, with seeds from `seed` on, and to simulate as one; None for one model.
+        keep: how many members to keep, the best by their held-out error; by default all that do not diverge.
+        workers: processes that train members side by side; by default one per core.
         **settings: any other field of `Config`, such as `horizon=64` or `stepper="heun"`.
 
     Returns:
@@ -111,6 +118,11 @@ def fit(
     problem = make_problem(config, start, split, known)
     for record in (*split.validation, *(() if test is None else as_records(test))):
         problem.initial_model.check(record)  # now, and not after an hour of training
+    if ensemble is not None:
+        options = {"records": records, "tau": start.tau, "nx": nx, "physics": physics, "recipe": recipe,
+                   "protocol": protocol, "validation": validation, "test": test, "resume": resume,
+                   "overwrite": overwrite, **settings}  # fmt: skip
+        return _fit_members(problem, options, ensemble, keep, workers, None if out is None else Path(out), progress)
     folder = None if out is None else _prepare_folder(Path(out), resume=resume, overwrite=overwrite)
     reporter = make_reporter(progress, problem.initial_model)
     if progress == "auto" and config.engine == "auto":
@@ -119,6 +131,32 @@ def fit(
     with reporter as report, _interruptible() as interrupted:
         run = _train(problem, run, folder, report, interrupted)
     return make_result(problem, run)
+
+
+def _fit_members(
+    problem: Problem,
+    options: dict[str, Any],
+    count: int,
+    keep: int | None,
+    workers: int | None,
+    out: Path | None,
+    progress: Callable[[ProgressUpdate], None] | str | None,
+) -> FitResult:
+    check_ensemble(count, keep, workers, validated=bool(problem.split.validation))
+    config = problem.config
+    if out is not None:
+        for number in range(count):
+            resume, overwrite = options["resume"], options["overwrite"]
+            _prepare_folder(member_folder(out, number), resume=resume, overwrite=overwrite)
+    seeds = tuple(range(config.seed, config.seed + count))
+    # Folders were looked at above: what a member finds in its own by now is its own.
+    plan = Plan(fit, {**options, "resume": True, "overwrite": False}, seeds, config.max_steps, out)
+    with make_reporter(progress, problem.initial_model) as report:
+        results = train_members(plan, report, workers=workers)
+    interrupted = len(results) < count or any(result.status == "interrupted" for result in results)
+    if not results:  # stopped before any member took a step: the untrained model is what there is
+        results = [make_result(problem, dataclasses.replace(start_run(problem), status="interrupted"))]
+    return combine(results, problem.split, keep=keep, interrupted=interrupted)
 
 
 def settle(config: Config, records: Sequence[Record]) -> Config:

@@ -216,7 +216,9 @@ class _LeastSquares:
         deviation = np.full(n, np.nan)
         if not known.trainable:
             counted = sum(int(np.sum(np.asarray(s.measured))) for s in self.stretches)
-            deviation = np.abs(known.slopes()) * free_deviations(residuals, jacobian, counted)[:n]
+            slopes = np.abs(known.slopes())  # zero at a bound: nothing is known of the deviation there
+            free = free_deviations(residuals, jacobian, counted)[:n]
+            deviation = np.multiply(slopes, free, where=slopes > 0, out=deviation)
         known = eqx.tree_at(lambda k: (k.units.x_mean, k.units.x_std, k.units.deviation), known, (mean, std, deviation))
         return KnownStart(known, tuple((part - mean) / std for part in states))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tausid.config import Config
 from tausid.display import html_table
-from tausid.simulation import Model
+from tausid.ensembles import AnyModel
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,12 @@ class FitResult:
         config: the settings.
         seed: the seed.
         versions: versions of the programs involved.
+        members: of an ensemble, the fits of all members, the best first; history, steps and best step above are then
+            those of the best one, and seconds all of them together.
     """
 
-    model: Model
-    last_model: Model
+    model: AnyModel
+    last_model: AnyModel
     history: tuple[HistoryRow, ...]
     status: str
     message: str
@@ -63,6 +65,7 @@ class FitResult:
     config: Config
     seed: int
     versions: Mapping[str, str]
+    members: tuple[FitResult, ...] = ()
 
     def __repr__(self) -> str:
         return f"FitResult({self.status} after {self.steps} steps, best at {self.best_step}: {self.model!r})"
