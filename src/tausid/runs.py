@@ -23,6 +23,7 @@ import numpy as np
 from tausid.ensembles import AnyModel, EnsembleModel, load_model
 from tausid.errors import StorageError, TausidError
 from tausid.evaluation import Score, Scores, score_simulation, score_simulations
+from tausid.physics import AbstractPhysics
 from tausid.records import Record, Records, as_records
 from tausid.simulation import Simulation
 from tausid.storage import read_arrays, write_arrays, write_text
@@ -256,11 +257,12 @@ def write_experiments(folder: str | os.PathLike[str], experiments: Sequence[Expe
     return write_arrays(Path(folder) / RECORDS, arrays, kind="records", content={"experiments": about})
 
 
-def read_run(folder: str | os.PathLike[str]) -> Run:
+def read_run(folder: str | os.PathLike[str], *, physics: AbstractPhysics | type[AbstractPhysics] | None = None) -> Run:
     """Read what `tausid fit` left in a folder.
 
     Args:
         folder: the folder.
+        physics: class of the known equations, where it is not one of the package's own.
 
     Returns:
         The run.
@@ -271,7 +273,7 @@ def read_run(folder: str | os.PathLike[str]) -> Run:
     folder = Path(folder)
     summary = _read_summary(folder / RESULT)
     return Run(
-        model=load_model(folder / MODEL),
+        model=load_model(folder / MODEL, physics=physics),
         history=read_history(folder),
         experiments=_read_experiments(folder),
         summary=summary,
