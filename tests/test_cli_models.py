@@ -91,5 +91,7 @@ def test_known_equations_go_through_all_commands(tausid_command, tmp_path):
     listed = json.loads(tausid_command("info", model, "--json")[1])["physics"]
     assert listed["k3"]["unit"] == "1/s" and listed["k3"]["deviation"] > 0
     assert "scan, because fused is not available" in tausid_command("info", model, "--engines")[1]
-    code, _, error = tausid_command("fit", data, *columns, *settings, "--physics", "CascadedTank", "--out", tmp_path / "b")
+    code, _, error = tausid_command(
+        "fit", data, *columns, *settings, "--physics", "CascadedTank", "--out", tmp_path / "b"
+    )
     assert code == 2 and "Did you mean 'CascadedTanks'?" in error
