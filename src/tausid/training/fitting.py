@@ -22,6 +22,7 @@ from tausid.clocks import has_one_clock, median_step, spans
 from tausid.config import Config, recipe_config
 from tausid.errors import ConfigError
 from tausid.models import build_state_space
+from tausid.physics import AbstractPhysics, find_physics
 from tausid.progress import ProgressUpdate, make_reporter
 from tausid.records import Record, Records, as_records
 from tausid.rollout import fused_missing
@@ -31,8 +32,10 @@ from tausid.storage import check_writable
 from tausid.tau import Tau
 from tausid.tau_estimation import TauEstimate
 from tausid.training.checkpoint import FILE_NAME, FOLD_NAME, fingerprint, load_checkpoint, save_checkpoint
+from tausid.training.ensemble import Plan, check_ensemble, combine, member_folder, train_members
 from tausid.training.finishing import finish
 from tausid.training.folds import cut_folds, fold_config, train_folds
+from tausid.training.known import KnownStart, fit_known, settle_physics, start_from_known
 from tausid.training.limits import describe_limits, settle_limits
 from tausid.training.loop import Problem, RunState, Stage, advance, start_run
 from tausid.training.protocols import Split, split_records
@@ -50,6 +53,7 @@ def fit(
     tau: float | Sequence[float] | str | Tau | TauEstimate = "bla",
     seed: int,
     nx: int | None = None,
+    physics: AbstractPhysics | str | None = None,
     recipe: str = "default",
     protocol: str = "clean",
     validation: Records | None = None,
@@ -58,6 +62,9 @@ def fit(
     resume: bool = False,
     overwrite: bool = False,
     progress: Callable[[ProgressUpdate], None] | str | None = "auto",
+    ensemble: int | None = None,
+    keep: int | None = None,
+    workers: int | None = None,
     **settings: Any,
 ) -> FitResult:
     """Identify a continuous-time neural state-space model from measured records.
@@ -71,7 +78,9 @@ def fit(
             or `trained-per-state` (from Ts/tau = 0.1 on), `bla-trained` (from the estimate on), seconds (one, or one
             per state), an estimate, or a `Tau` to train from a start.
         seed: seed of the initial weights and of the windows drawn.
-        nx: number of states; by default the recipe's.
+        nx: number of states; by default the recipe's, or those of the known equations.
+        physics: known equations with parameters to be fitted, such as `tausid.physics.CascadedTanks()`, or their name;
+            alone, or corrected by a network (`correction="network"`).
         recipe: `default` or `paper`.
         protocol: `clean`, or `paper`, whose early stopping looks at the first half of the test record.
         validation: records to choose the best model with; by default the end of each training record.
@@ -80,6 +89,9 @@ def fit(
         resume: go on from the checkpoint in `out`.
         overwrite: start anew in a folder that holds a run.
         progress: `auto` for a line on standard error, None for silence, or a function of a `ProgressUpdate`.
+        ensemble: number of models to train, with seeds from `seed` on, and to simulate as one; None for one model.
+        keep: how many members to keep, the best by their held-out error; by default all that do not diverge.
+        workers: processes that train members side by side; by default one per core.
         **settings: any other field of `Config`, such as `horizon=64` or `stepper="heun"`.
 
     Returns:
@@ -102,9 +114,19 @@ def fit(
     config = recipe_config(recipe, **{"protocol": protocol, "seed": seed, **sizes, **settings})
     split = split_records(records, config, validation=validation, test=test)
     config = settle(config, split.train)
-    problem = make_problem(config, find_start(tau, split.train, config), split)
+    plant = None if physics is None else find_physics(physics)
+    if plant is not None:
+        config = settle_physics(config, plant, split.train, nx=nx)
+    start = find_start(tau, split.train, config)
+    known = None if plant is None else fit_known(plant, split.train, config)
+    problem = make_problem(config, start, split, known)
     for record in (*split.validation, *(() if test is None else as_records(test))):
         problem.initial_model.check(record)  # now, and not after an hour of training
+    if ensemble is not None:
+        options = {"records": records, "tau": start.tau, "nx": nx, "physics": physics, "recipe": recipe,
+                   "protocol": protocol, "validation": validation, "test": test, "resume": resume,
+                   "overwrite": overwrite, **settings}  # fmt: skip
+        return _fit_members(problem, options, ensemble, keep, workers, None if out is None else Path(out), progress)
     folder = None if out is None else _prepare_folder(Path(out), resume=resume, overwrite=overwrite)
     reporter = make_reporter(progress, problem.initial_model)
     if progress == "auto" and config.engine == "auto":
@@ -119,6 +141,32 @@ def fit(
         if config.finish != "none" and run.status in ("completed", "early-stopped") and not run.finished:
             run = _finish(problem, run, folder, report, interrupted)
     return make_result(problem, run, curves)
+
+
+def _fit_members(
+    problem: Problem,
+    options: dict[str, Any],
+    count: int,
+    keep: int | None,
+    workers: int | None,
+    out: Path | None,
+    progress: Callable[[ProgressUpdate], None] | str | None,
+) -> FitResult:
+    check_ensemble(count, keep, workers, validated=bool(problem.split.validation))
+    config = problem.config
+    if out is not None:
+        for number in range(count):
+            resume, overwrite = options["resume"], options["overwrite"]
+            _prepare_folder(member_folder(out, number), resume=resume, overwrite=overwrite)
+    seeds = tuple(range(config.seed, config.seed + count))
+    # Folders were looked at above: what a member finds in its own by now is its own.
+    plan = Plan(fit, {**options, "resume": True, "overwrite": False}, seeds, config.max_steps, out)
+    with make_reporter(progress, problem.initial_model) as report:
+        results = train_members(plan, report, workers=workers)
+    interrupted = len(results) < count or any(result.status == "interrupted" for result in results)
+    if not results:  # stopped before any member took a step: the untrained model is what there is
+        results = [make_result(problem, dataclasses.replace(start_run(problem), status="interrupted"))]
+    return combine(results, problem.split, keep=keep, interrupted=interrupted)
 
 
 def settle(config: Config, records: Sequence[Record]) -> Config:
@@ -147,13 +195,14 @@ def settle(config: Config, records: Sequence[Record]) -> Config:
     return dataclasses.replace(config, clock="irregular")
 
 
-def make_problem(config: Config, start: Start, split: Split) -> Problem:
+def make_problem(config: Config, start: Start, split: Split, known: KnownStart | None = None) -> Problem:
     """Scaling, windows and untrained model for these records.
 
     Args:
         config: the settings.
         start: tau, and a linear approximation where the weights start from it.
         split: records by role.
+        known: known equations, fitted to the training records.
 
     Returns:
         The problem.
@@ -166,7 +215,13 @@ def make_problem(config: Config, start: Start, split: Split) -> Problem:
     ts = median_step(split.train)
     scaling = Scaling.from_records(split.train)
     state_space = build_state_space(
-        config, start.tau, nu=first.nu, ny=first.ny, n_records=len(split.train), rng=np.random.default_rng(config.seed)
+        config,
+        start.tau,
+        nu=first.nu,
+        ny=first.ny,
+        n_records=len(split.train),
+        rng=np.random.default_rng(config.seed),
+        physics=None if known is None else known.known,
     )
     n_past = state_space.initial.n_past
     sees_time = config.clock == "irregular" and n_past > 0
@@ -182,6 +237,8 @@ def make_problem(config: Config, start: Start, split: Split) -> Problem:
     windows_validate = config.validation_error == "windows" and split.validation
     if config.init == "bla" and start.bla is not None:
         state_space = start_from_bla(state_space, start.bla, split.train, stages[0].source)
+    if known is not None:
+        state_space = start_from_known(state_space, known, stages[0].source)
     model = Model(
         state_space=with_limits(state_space, config, scaling),
         scaling=scaling,
@@ -335,7 +392,7 @@ def _finish(
 
     def tell(before: RunState, now: RunState) -> None:
         most = first + problem.config.finish_steps
-        report(dataclasses.replace(_update(problem, before, now), max_steps=most, stage=f"finish ({name})"))
+        report(dataclasses.replace(_update(problem, before, now), max_steps=most, note=f"finish ({name})"))
 
     run = finish(problem, run, report=tell, interrupted=interrupted)
     if folder is not None and run.finished:
@@ -359,7 +416,7 @@ def _train_folds(
     saved_at = [-SECONDS_BETWEEN_CHECKPOINTS] * len(problems)
 
     def after(k: int, before: RunState, run: RunState) -> bool:
-        report(dataclasses.replace(_update(problems[k], before, run), stage=f"fold {k + 1} of {len(problems)}"))
+        report(dataclasses.replace(_update(problems[k], before, run), note=f"fold {k + 1} of {len(problems)}"))
         if folder is not None and time.monotonic() - saved_at[k] >= SECONDS_BETWEEN_CHECKPOINTS:
             save_checkpoint(folder, problems[k], run, FOLD_NAME.format(k + 1))
             saved_at[k] = time.monotonic()
