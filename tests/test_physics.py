@@ -21,7 +21,15 @@ from tausid.physics._declare import check_physics, describe_physics, restore_phy
 from tausid.training.known import free_deviations
 
 # Least squares finds everything; the one step after it belongs to the program's flow.
-WHOLE = {"initial_state": "free", "horizon": "full", "max_steps": 1, "validate_every": 1, "progress": None, "tau": 10.0}
+WHOLE = {
+    "validation_fraction": 0.0,
+    "initial_state": "free",
+    "horizon": "full",
+    "max_steps": 1,
+    "validate_every": 1,
+    "progress": None,
+    "tau": 10.0,
+}
 
 
 @dataclass(frozen=True)
@@ -119,7 +127,7 @@ def test_normalized_equations_are_the_physical_ones():
 
 
 def test_a_closed_form_is_recovered_without_noise():
-    result = tausid.fit(lag_record(noise=0.0), physics=Lag(), seed=0, validation_fraction=0.0, **WHOLE)
+    result = tausid.fit(lag_record(noise=0.0), physics=Lag(), seed=0, **WHOLE)
     found = result.model.physics.parameters
     # RK4 at a step of 0.3 time constants errs by about 0.3^5 / 120; single precision leaves five digits.
     assert found["rate"].value == pytest.approx(0.3, rel=1e-4)
@@ -133,7 +141,7 @@ def test_deviations_are_those_of_repeated_experiments():
     for seed in range(20):
         clean = lag_record(noise=0.0)
         noisy = replace(clean, y=clean.y + 0.1 * np.random.default_rng(seed).normal(size=clean.y.shape))
-        values = tausid.fit(noisy, physics=Lag(), seed=0, validation_fraction=0.0, **WHOLE).model.physics.parameters
+        values = tausid.fit(noisy, physics=Lag(), seed=0, **WHOLE).model.physics.parameters
         found.append([(values["rate"].value - 0.3) / values["rate"].deviation,
                       (values["gain"].value - 2.0) / values["gain"].deviation])  # fmt: skip
     spread = np.sqrt(np.mean(np.square(found), axis=0))
@@ -152,7 +160,7 @@ def test_deviations_of_a_linear_problem_are_the_textbook_s():
 
 def test_the_simulated_tanks_are_recovered_within_their_uncertainty():
     data = simulate_tanks(seed=0, samples=600)
-    result = tausid.fit(data.train, physics="CascadedTanks", seed=0, validation_fraction=0.0, **WHOLE)
+    result = tausid.fit(data.train, physics="CascadedTanks", seed=0, **WHOLE)
     true = TankParameters()
     for name, found in result.model.physics.parameters.items():
         # Four deviations, and 3 % for the weir of one second and steps of two, which the simulator has not.
@@ -177,7 +185,7 @@ def mass_record(samples: int = 400, *, seed: int, spring: float = 0.0, name: str
 
 def test_a_mass_with_friction_is_recovered_within_its_uncertainty():
     physics = MassWithFriction(gain=4.0, creep=0.05)
-    result = tausid.fit(mass_record(seed=0), physics=physics, seed=0, validation_fraction=0.0, **WHOLE)
+    result = tausid.fit(mass_record(seed=0), physics=physics, seed=0, **WHOLE)
     for name, true in {"mass": 2.0, "viscous": 5.0, "coulomb": 1.5, "offset": 0.0}.items():
         found = result.model.physics.parameters[name]
         assert abs(found.value - true) < 4 * found.deviation, name
@@ -225,7 +233,7 @@ def test_an_encoder_s_linear_map_starts_from_the_fitted_states():
 def test_a_model_file_holds_the_equations_by_name(tmp_path):
     record = simulate_tanks(seed=0, samples=200).train
     plant = CascadedTanks(k5=0.0, k6=Parameter(0.0, -0.02, 0.02, "1/s"))
-    model = tausid.fit(record, physics=plant, seed=0, **{**WHOLE, "validation_fraction": 0.0}).model
+    model = tausid.fit(record, physics=plant, seed=0, **WHOLE).model
     again = tausid.load_model(model.save(tmp_path / "model.safetensors"))
     assert again.physics.plant == plant
     assert again.physics.parameters == model.physics.parameters
@@ -280,7 +288,7 @@ class Wrong(AbstractPhysics):
 )
 def test_wrong_declarations_are_refused(physics, message):
     with pytest.raises(ConfigError, match=message):
-        tausid.fit(lag_record(60), physics=physics, seed=0, **{**WHOLE, "validation_fraction": 0.0})
+        tausid.fit(lag_record(60), physics=physics, seed=0, **WHOLE)
 
 
 def test_outputs_are_counted():

@@ -122,11 +122,29 @@ class AbstractPhysics(ABC):
 
     @abstractmethod
     def derivative(self, x: Sequence[Array], u: Sequence[Array], p: Any) -> Sequence[Any]:
-        """The derivative of each state per second."""
+        """The derivative of each state per second.
+
+        Args:
+            x: one array per state, in its unit.
+            u: one array per input, in its unit.
+            p: all fields by name, parameters as numbers.
+
+        Returns:
+            One value per state.
+        """
 
     @abstractmethod
     def output(self, x: Sequence[Array], u: Sequence[Array], p: Any) -> Sequence[Any]:
-        """Each output."""
+        """Each output.
+
+        Args:
+            x: one array per state, in its unit.
+            u: one array per input, in its unit.
+            p: all fields by name, parameters as numbers.
+
+        Returns:
+            One value per output, in its unit.
+        """
 
 
 def parameters_of(physics: AbstractPhysics) -> dict[str, Parameter]:
