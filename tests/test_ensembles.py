@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import signal
-import threading
+import time
+from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,12 +16,15 @@ from problems import wiener_record
 
 import tausid
 from tausid import ConfigError, DivergenceError, StorageError
-from tausid.ensembles import EnsembleModel, rank_members, trimmed_mean
+from tausid.ensembles import EnsembleModel, trimmed_mean
 from tausid.processes import LocalWorkers
+from tausid.progress import ProgressUpdate
 from tausid.storage import write_arrays
-from tausid.training import ensemble as training
+from tausid.training.ensemble import Plan, combine, train_members
+from tausid.training.interruption import interruptible
+from tausid.training.protocols import Split
 
-SMALL = {"tau": 2.0, "nx": 2, "hidden": (8,), "horizon": 20, "batch": 16, "max_steps": 40, "validate_every": 20}
+SMALL = {"tau": 2.0, "nx": 2, "hidden": (8,), "horizon": 20, "batch": 16, "max_steps": 60, "validate_every": 20}
 QUIET = {"progress": None, "workers": 1}
 
 
@@ -96,9 +101,19 @@ def test_members_that_diverge_are_left_out(fitted):
         none.simulate(record)
     assert none.simulate(record, throw=False).status == "diverged"
     assert tausid.evaluate(none, record).status == "diverged"
-    ranked = rank_members([model, broken(model)], [0.3, np.inf], keep=None, provenance={})
-    assert ranked.members == (model,)
-    assert len(rank_members([model, model], [np.inf, np.inf], keep=None, provenance={}).members) == 1
+
+
+@pytest.mark.parametrize("validation", [(), (wiener_record(),)], ids=["nothing held out", "held out"])
+def test_members_whose_training_diverged_are_left_out(fitted, validation):
+    good, *others = fitted.members
+    lost = [dataclasses.replace(result, status="diverged") for result in others]
+    split = Split((wiener_record(),), validation)
+    some = combine([*lost, good], split, keep=None, interrupted=False)
+    assert (some.status, some.model.members, some.seed) == ("completed", (good.model,), good.seed)
+    assert [entry["kept"] for entry in some.model.provenance["members"]] == [True, False, False]
+    none = combine(lost, split, keep=2, interrupted=False)
+    assert (none.status, len(none.model.members)) == ("diverged", 1)
+    assert "all 2 members diverged" in none.message
 
 
 def test_an_ensemble_is_one_file(fitted, tmp_path):
@@ -121,11 +136,15 @@ def test_a_file_that_describes_no_ensemble_is_refused(tmp_path):
     path = write_arrays(tmp_path / "bad.safetensors", {}, kind="model", content={"members": []})
     with pytest.raises(StorageError, match="must describe an ensemble"):
         tausid.load_model(path)
+    path = write_arrays(tmp_path / "bad.safetensors", {}, kind="model", content={"members": 2})
+    with pytest.raises(StorageError, match="must list the members"):
+        tausid.load_model(path)
 
 
-def test_without_validation_members_stay_in_the_order_of_their_seeds():
-    result = tausid.fit(wiener_record(), seed=0, ensemble=2, validation_fraction=0.0, **SMALL, **QUIET)
-    assert [model.config.seed for model in result.model.members] == [0, 1]
+def test_without_validation_members_stay_in_the_order_of_their_seeds(fitted):
+    by_seed = sorted(fitted.members, key=lambda member: member.seed)
+    result = combine(by_seed, Split((wiener_record(),), ()), keep=None, interrupted=False)
+    assert [model.config.seed for model in result.model.members] == [3, 4, 5]
     assert np.isnan(result.model.scores).all()
     assert result.model.provenance["members"][0]["error"] is None
 
@@ -137,12 +156,14 @@ def test_without_validation_members_stay_in_the_order_of_their_seeds():
         ({"ensemble": 2.5}, "`ensemble` must be"),
         ({"ensemble": 2, "keep": 3}, "`keep` must be a whole number from 1 to 2"),
         ({"ensemble": 2, "workers": 0}, "`workers` must be"),
+        ({"keep": 2}, "`keep` must come with `ensemble`; got keep=2 alone"),
+        ({"workers": 2}, "`workers` must come with `ensemble`"),
         ({"ensemble": 2, "keep": 1, "validation_fraction": 0.0}, "must have held-out data"),
     ],
 )
 def test_wrong_numbers_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
-        tausid.fit(wiener_record(), seed=0, **{**SMALL, **QUIET, **settings})
+        tausid.fit(wiener_record(), seed=0, progress=None, **SMALL, **settings)
 
 
 def test_wrong_ensembles_are_refused(fitted):
@@ -158,48 +179,81 @@ def test_wrong_ensembles_are_refused(fitted):
 def test_progress_speaks_of_all_members(capsys):
     updates = []
     tausid.fit(wiener_record(), seed=0, ensemble=2, workers=1, progress=updates.append, **SMALL)
-    assert (updates[-1].step, updates[-1].max_steps, updates[-1].status) == (80, 80, "completed")
+    assert (updates[-1].step, updates[-1].max_steps, updates[-1].status) == (120, 120, "completed")
     assert updates[-1].note == "2 of 2 members"
     assert updates[0].step == 20
     tausid.fit(wiener_record(), seed=0, ensemble=2, workers=1, **SMALL)
-    assert "2 of 2 members, step 80/80" in capsys.readouterr().err
+    assert "2 of 2 members, step 120/120" in capsys.readouterr().err
 
 
-def test_processes_give_the_same_and_resume(fitted, tmp_path):
-    """Two processes, interrupted after the first report by Ctrl-C in this one; then resumed to the same models."""
-    long = {**SMALL, "max_steps": 200_000, "patience": 200_000}
-    seen = threading.Event()
+def test_an_interrupted_ensemble_resumes_to_the_same_models(fitted, tmp_path):
+    """Ctrl-C in the first of three chunks of the second member: the first is done, the third not begun."""
+    updates = []
 
-    def stop_at_first(update: object) -> None:
-        if not seen.is_set():
-            seen.set()
+    def stop(update: ProgressUpdate) -> None:
+        updates.append(update)
+        if update.step == 80:
             signal.raise_signal(signal.SIGINT)
 
-    out = tmp_path / "run"
-    stopped = tausid.fit(wiener_record(), seed=3, ensemble=3, workers=2, out=out, progress=stop_at_first, **long)
+    fit = functools.partial(tausid.fit, wiener_record(), seed=3, ensemble=3, workers=1, out=tmp_path, **SMALL)
+    stopped = fit(progress=stop)
     assert stopped.status == "interrupted" and "resume" in stopped.message
-    assert (out / "member-00" / "checkpoint.safetensors").exists()
-    assert not (out / "member-02" / "checkpoint.safetensors").exists()
+    assert {result.seed: result.status for result in stopped.members} == {3: "completed", 4: "interrupted"}
+    assert (updates[-1].status, updates[-1].note, updates[-1].step) == ("interrupted", "1 of 3 members", 100)
     with pytest.raises(ConfigError, match="holds one"):
-        tausid.fit(wiener_record(), seed=3, ensemble=3, workers=2, out=out, **SMALL, progress=None)
-    done = tausid.fit(wiener_record(), seed=3, ensemble=3, workers=2, out=out, overwrite=True, progress=None, **SMALL)
-    assert done.status == "completed"
-    assert [r.seed for r in done.members] == [r.seed for r in fitted.members]
+        fit(progress=None)
+    resumed = fit(resume=True, progress=None)
+    assert (resumed.status, resumed.model.scores) == ("completed", fitted.model.scores)
+
+
+def test_ctrl_c_between_two_members_ends_the_ensemble():
+    def stop(update: ProgressUpdate) -> None:
+        if update.step == 60 and update.status == "running":
+            signal.raise_signal(signal.SIGINT)
+
+    result = tausid.fit(wiener_record(), seed=3, ensemble=2, workers=1, progress=stop, **SMALL)
+    assert (result.status, [member.status for member in result.members]) == ("interrupted", ["completed"])
+
+
+def test_processes_give_the_same_and_more_members_can_be_added(fitted, tmp_path):
+    two = tausid.fit(wiener_record(), seed=3, ensemble=2, workers=2, out=tmp_path, progress=None, **SMALL)
+    three = tausid.fit(wiener_record(), seed=3, ensemble=3, out=tmp_path, resume=True, **SMALL, **QUIET)
+    assert [result.seed for result in three.members] == [result.seed for result in fitted.members]
     # Another process: the same program, and so the same numbers but for how XLA was told to optimise.
-    np.testing.assert_allclose(done.model.scores, fitted.model.scores, rtol=1e-3)
-    again = tausid.fit(wiener_record(), seed=3, ensemble=3, out=out, resume=True, **SMALL, **QUIET)
-    assert again.model.scores == pytest.approx(done.model.scores, rel=1e-6)
-    assert again.seconds == pytest.approx(done.seconds)  # nothing was trained again
+    np.testing.assert_allclose(three.model.scores, fitted.model.scores, rtol=1e-3)
+    seconds = {result.seed: result.seconds for result in three.members}
+    assert seconds.items() >= {result.seed: result.seconds for result in two.members}.items()  # not trained again
 
 
-def die(plan: object, number: int) -> None:
-    os._exit(9)
+def report_until_ctrl_c(seed: int, progress: Callable[[ProgressUpdate], None], **_: object) -> int:
+    with interruptible() as interrupted:
+        while not interrupted.is_set():
+            progress(ProgressUpdate(1, 9, 1.0, 1.0, 1.0, 1, 0, 1.0, "running"))
+            time.sleep(0.01)
+    return seed
 
 
-def test_a_member_whose_process_dies_twice_ends_the_fit(monkeypatch):
-    monkeypatch.setattr(training, "_work", die)
-    with pytest.raises(tausid.TausidError, match="its process died twice"):
-        tausid.fit(wiener_record(), seed=0, ensemble=2, workers=2, progress=None, **SMALL)
+def test_ctrl_c_reaches_all_processes():
+    plan = Plan(report_until_ctrl_c, {}, (7, 8, 9), 9, None)
+    updates = []
+
+    def stop_when_two_are_at_work(update: ProgressUpdate) -> None:
+        updates.append(update)
+        if update.step == 2 and update.status == "running" and update.note == "0 of 3 members":
+            signal.raise_signal(signal.SIGINT)
+
+    assert train_members(plan, stop_when_two_are_at_work, workers=2) == [7, 8]
+    assert (updates[-1].status, updates[-1].note) == ("interrupted", "2 of 3 members")
+
+
+def die_if_first(seed: int, **_: object) -> None:
+    if seed == 0:
+        os._exit(9)
+
+
+def test_a_member_whose_process_dies_twice_ends_the_fit():
+    with pytest.raises(tausid.TausidError, match="member 0 of the ensemble must end by itself; its process died twice"):
+        train_members(Plan(die_if_first, {}, (0, 1), 9, None), print, workers=2)
 
 
 def test_workers_are_told_what_to_do_first(tmp_path):

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
@@ -66,6 +66,7 @@ BOUNDS = [(None, None), (0.0, None), (None, 5.0), (-1.0, 4.0)]
 
 
 @pytest.mark.parametrize(("lower", "upper"), BOUNDS)
+@settings(max_examples=25, deadline=None, database=None, derandomize=True)
 @given(share=st.floats(0.02, 0.98))
 def test_parameters_and_free_numbers_are_inverse(lower, upper, share):
     parameter = Parameter(2.0, lower, upper)

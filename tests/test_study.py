@@ -21,9 +21,9 @@ from problems import wiener_record
 
 import tausid
 from tausid import ConfigError, DataError, StorageError
+from tausid.processes import LocalWorkers
 from tausid.storage import read_arrays
 from tausid.study import StudyResults, executors, parse_spec, read_results, read_spec, run_study, study_counts
-from tausid.study.executors import LocalWorkers
 from tausid.study.store import JOURNAL, Store
 from tausid.training.protocols import split_records
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -239,26 +239,6 @@ def trimmed_mean(values: Float[np.ndarray, "members *shape"]) -> Float[np.ndarra
     return np.asarray(np.sort(values, axis=0)[cut : len(values) - cut].mean(axis=0))
 
 
-def rank_members(
-    models: Sequence[Model], scores: Sequence[float], *, keep: int | None, provenance: Mapping[str, Any]
-) -> EnsembleModel:
-    """An ensemble of the best models.
-
-    Args:
-        models: the models.
-        scores: their held-out errors, normalized; NaN where nothing was held out, infinite where one diverged.
-        keep: how many of the best to keep; None for all that did not diverge.
-        provenance: where they came from.
-
-    Returns:
-        The ensemble, the best first; where all diverged, of the first model alone.
-    """
-    # NaN comes last in a sort, and equal ones stay in their order.
-    order = [int(i) for i in np.argsort(scores, kind="stable") if not np.isinf(scores[i])] or [0]
-    kept = order[:keep]
-    return EnsembleModel(tuple(models[i] for i in kept), tuple(float(scores[i]) for i in kept), provenance)
-
-
 def load_model(
     path: str | os.PathLike[str], *, physics: AbstractPhysics | type[AbstractPhysics] | None = None
 ) -> AnyModel:
@@ -279,6 +259,8 @@ def load_model(
     arrays, content = read_arrays(path, kind="model")
     if "members" not in content:
         return make_model(path, arrays, content, physics)
+    if not isinstance(content["members"], list):
+        raise StorageError(f"model file {path} must list the members of an ensemble; it does not. Make it anew.")
     members = []
     for i, part in enumerate(content["members"]):
         own = {name.removeprefix(f"{i}."): a for name, a in arrays.items() if name.startswith(f"{i}.")}

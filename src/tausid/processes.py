@@ -20,7 +20,9 @@ def use_one_thread() -> None:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use."""
+    """Cores that this process may use: one where it is itself a worker among others."""
+    if parent_process() is not None:
+        return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -91,19 +93,10 @@ class LocalWorkers(Executor):
         """Workers that are done are idle again; a broken one is replaced."""
         for future in [future for future in self._busy if future.done()]:
             pool = self._busy.pop(future)
-            broken = not future.cancelled() and isinstance(future.exception(), worker_deaths())
+            broken = not future.cancelled() and isinstance(future.exception(), BrokenExecutor)
             if broken:
                 pool.shutdown(wait=False)
             self._idle.append(_new_pool(*self._first) if broken else pool)
-
-
-def worker_deaths() -> tuple[type[BaseException], ...]:
-    """Exceptions that mean: not the call failed, but its worker died."""
-    try:
-        from distributed import KilledWorker
-    except ImportError:
-        return (BrokenExecutor,)
-    return (BrokenExecutor, KilledWorker)
 
 
 def _new_pool(initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> ProcessPoolExecutor:

@@ -295,7 +295,6 @@ def make_model(
             rng=np.random.default_rng(0),
             physics=known,
         )
-        scaling = Scaling(**{name: arrays[f"scaling.{name}"] for name in SCALING_FIELDS})
         return Model(
             state_space=with_limits(fill_arrays(skeleton, arrays), config, scaling),
             scaling=scaling,

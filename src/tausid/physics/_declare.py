@@ -185,10 +185,11 @@ def check_physics(physics: object, *, nu: int, ny: int) -> AbstractPhysics:
         The plant.
 
     Raises:
-        ConfigError: it is no frozen dataclass of `AbstractPhysics`, a constant cannot be stored, or a function does not
-            give one value per state or output.
+        ConfigError: it is no frozen dataclass of `AbstractPhysics`, a constant cannot be stored, a state is no
+            `State`, or a function does not give one value per state or output.
     """
-    if not isinstance(physics, AbstractPhysics) or not dataclasses.is_dataclass(physics):
+    made = getattr(physics, "__dataclass_params__", None)
+    if not isinstance(physics, AbstractPhysics) or made is None or not made.frozen:
         raise ConfigError(
             "`physics` must be a plant: an object of a frozen dataclass derived from tausid.physics.AbstractPhysics; "
             f"got {physics!r}. Write CascadedTanks(), or your own class under @dataclass(frozen=True)."
@@ -200,6 +201,12 @@ def check_physics(physics: object, *, nu: int, ny: int) -> AbstractPhysics:
                 f"field `{key}` of {name} must be a Parameter, a number, a text, or a tuple of these; got {value!r}. "
                 "Only these can be stored with a model."
             )
+    states = getattr(physics, "states", None)
+    if not isinstance(states, Mapping) or not all(isinstance(state, State) for state in states.values()) or not states:
+        raise ConfigError(
+            f"`states` of {name} must name each state with a State; got {states!r}. "
+            "Write states = {'level': State(0.0, 'mm')}."
+        )
     x, u = [jnp.zeros(())] * len(physics.states), [jnp.zeros(())] * nu
     p = with_values(physics, [0.0] * len(parameters_of(physics)))
     for what, function, count in (("derivative", physics.derivative, len(x)), ("output", physics.output, ny)):

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent.futures import BrokenExecutor, Executor
 
 from tausid.errors import ConfigError, MissingExtraError
-from tausid.processes import LocalWorkers, worker_deaths
-
-__all__ = ["SECONDS_TO_CONNECT", "LocalWorkers", "cluster", "worker_deaths"]
 
 SECONDS_TO_CONNECT = 10.0
 
@@ -40,3 +37,12 @@ def cluster(address: str) -> tuple[Executor, Callable[[], int]]:
             "Start one with `dask scheduler`, and workers with `dask worker ADDRESS --nthreads 1`."
         ) from None
     return client.get_executor(pure=False), lambda: sum(client.nthreads().values())
+
+
+def worker_deaths() -> tuple[type[BaseException], ...]:
+    """Exceptions that mean: not the call failed, but its worker died."""
+    try:
+        from distributed import KilledWorker
+    except ImportError:
+        return (BrokenExecutor,)
+    return (BrokenExecutor, KilledWorker)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Future
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
@@ -17,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from tausid.ensembles import rank_members
+from tausid.ensembles import AnyModel, EnsembleModel
 from tausid.errors import ConfigError, TausidError
-from tausid.processes import LocalWorkers, usable_cores, worker_deaths
+from tausid.processes import LocalWorkers, usable_cores
 from tausid.progress import ProgressUpdate
 from tausid.simulation import Model
+from tausid.training.interruption import interruptible
 from tausid.training.loop import validation_score
 from tausid.training.protocols import Split
 from tausid.training.result import FitResult
@@ -83,7 +83,7 @@ def check_ensemble(ensemble: object, keep: object, workers: object, *, validated
     """Check the numbers of an ensemble.
 
     Args:
-        ensemble: number of members.
+        ensemble: number of members; None for no ensemble.
         keep: how many to keep, or None.
         workers: number of processes, or None.
         validated: whether there is held-out data to rank members with.
@@ -97,8 +97,10 @@ def check_ensemble(ensemble: object, keep: object, workers: object, *, validated
         "workers": (workers, 1, MOST_MEMBERS),
     }
     for name, (value, least, most) in limits.items():
-        if value is None and name != "ensemble":
+        if value is None:
             continue
+        if ensemble is None:
+            raise ConfigError(f"`{name}` must come with `ensemble`; got {name}={value!r} alone. Give both or none.")
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:  # type: ignore[operator]
             raise ConfigError(f"`{name}` must be a whole number from {least} to {most}; got {value!r}. Correct it.")
     if keep is not None and not validated:
@@ -124,9 +126,9 @@ def train_members(plan: Plan, report: Callable[[ProgressUpdate], None], *, worke
     """
     count = min(workers or usable_cores(), len(plan.seeds))
     board = _Board(get_context("spawn").RawArray("d", [np.nan] * (len(SHARED) * len(plan.seeds))), plan.max_steps)
-    if count == 1:
-        return _train_here(plan, board, report)
-    with _stoppable() as stopped:
+    with interruptible() as stopped:
+        if count == 1:
+            return _train_here(plan, board, report, stopped)
         return _train_there(plan, board, report, count, stopped)
 
 
@@ -136,29 +138,26 @@ def combine(results: Sequence[FitResult], split: Split, *, keep: int | None, int
     Args:
         results: the fits.
         split: records by role; the validation records rank the members.
-        keep: how many of the best to keep; None for all that did not diverge.
+        keep: how many of the best to keep; None for all that did not diverge (where all did, for the first).
         interrupted: whether members are missing or were not trained to their end.
 
     Returns:
         The result, whose model is the ensemble.
     """
-    models = [result.model for result in results]
-    assert all(isinstance(model, Model) for model in models)
-    scores = [_held_out(result, split) for result in results]
-    order = np.argsort(scores, kind="stable")
-    ranked = [results[i] for i in order]
-    best = ranked[0]
-    kept = min(keep or len(results), sum(not np.isinf(score) for score in scores) or 1)
+    scores = np.array([_held_out(result, split) for result in results])
+    order = np.lexsort((scores, np.isinf(scores)))  # diverged ones last; equal ones, and those without, as they came
+    ranked, scores = [results[i] for i in order], scores[order]
+    kept = min(keep or len(ranked), int(np.sum(~np.isinf(scores))) or 1)
     about = [
-        {"seed": results[i].seed, "error": _plain(scores[i]), "status": results[i].status, "kept": rank < kept}
-        for rank, i in enumerate(order)
+        {"seed": result.seed, "error": _plain(score), "status": result.status, "kept": rank < kept}
+        for rank, (result, score) in enumerate(zip(ranked, scores, strict=True))
     ]
-    provenance = {**best.model.provenance, "members": about}
+    best = ranked[0]
     ensemble, last = (
-        rank_members(members, scores, keep=keep, provenance=provenance)  # type: ignore[arg-type]
-        for members in (models, [result.last_model for result in results])
+        EnsembleModel(tuple(models), tuple(scores[:kept].tolist()), {**best.model.provenance, "members": about})
+        for models in ([_single(r.model) for r in ranked[:kept]], [_single(r.last_model) for r in ranked[:kept]])
     )
-    status = "interrupted" if interrupted else "diverged" if all(np.isinf(scores)) else "completed"
+    status = "interrupted" if interrupted else "diverged" if np.all(np.isinf(scores)) else "completed"
     return dataclasses.replace(
         best,
         model=ensemble,
@@ -205,7 +204,9 @@ class _Board:
         )
 
 
-def _train_here(plan: Plan, board: _Board, report: Callable[[ProgressUpdate], None]) -> list[FitResult]:
+def _train_here(
+    plan: Plan, board: _Board, report: Callable[[ProgressUpdate], None], stopped: threading.Event
+) -> list[FitResult]:
     results: list[FitResult] = []
     for number in range(len(plan.seeds)):
 
@@ -214,10 +215,11 @@ def _train_here(plan: Plan, board: _Board, report: Callable[[ProgressUpdate], No
             _tell(board, report, "running")
 
         results.append(plan.train(number, note))
-        if results[-1].status == "interrupted":
+        if results[-1].status != "interrupted":
+            board.finished.add(number)
+        if stopped.is_set():
             break
-        board.finished.add(number)
-    _tell(board, report, results[-1].status)
+    _tell(board, report, "interrupted" if stopped.is_set() else "completed")
     return results
 
 
@@ -238,7 +240,7 @@ def _train_there(
             time.sleep(SECONDS_BETWEEN_LOOKS)
             for future in [future for future in running if future.done()]:
                 number = running.pop(future)
-                if isinstance(future.exception(), worker_deaths()):
+                if isinstance(future.exception(), BrokenExecutor):
                     _note_death(number, died)
                     waiting.insert(0, number)
                     continue
@@ -262,26 +264,6 @@ def _tell(board: _Board, report: Callable[[ProgressUpdate], None], status: str) 
     update = board.read(status)
     if update is not None:
         report(update)
-
-
-@contextlib.contextmanager
-def _stoppable() -> Iterator[threading.Event]:
-    """Ctrl-C sets the event; a second one breaks off at once."""
-    stopped = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stopped  # signals reach the main thread only
-        return
-
-    def note(signum: int, frame: Any) -> None:
-        if stopped.is_set():
-            raise KeyboardInterrupt
-        stopped.set()
-
-    previous = signal.signal(signal.SIGINT, note)
-    try:
-        yield stopped
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 # What a worker process shares with the one that started it; set once, when it begins.
@@ -310,8 +292,12 @@ def _work(plan: Plan, number: int) -> FitResult:
 def _held_out(result: FitResult, split: Split) -> float:
     if result.status == "diverged":
         return float("inf")
-    assert isinstance(result.model, Model)
-    return validation_score(result.model, split.validation)
+    return validation_score(_single(result.model), split.validation)
+
+
+def _single(model: AnyModel) -> Model:
+    assert isinstance(model, Model)  # the fit of a member has no members
+    return model
 
 
 def _plain(value: float) -> float | None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import importlib.metadata
 import os
 import platform
-import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +33,7 @@ from tausid.training.checkpoint import FILE_NAME, FOLD_NAME, fingerprint, load_c
 from tausid.training.ensemble import Plan, check_ensemble, combine, member_folder, train_members
 from tausid.training.finishing import finish
 from tausid.training.folds import cut_folds, fold_config, train_folds
+from tausid.training.interruption import interruptible
 from tausid.training.known import KnownStart, fit_known, settle_physics, start_from_known
 from tausid.training.limits import describe_limits, settle_limits
 from tausid.training.loop import Problem, RunState, Stage, advance, start_run
@@ -115,15 +114,14 @@ def fit(
     split = split_records(records, config, validation=validation, test=test)
     config = settle(config, split.train)
     plant = None if physics is None else find_physics(physics)
-    if plant is not None:
-        config = settle_physics(config, plant, split.train, nx=nx)
-    start = find_start(tau, split.train, config)
-    known = None if plant is None else fit_known(plant, split.train, config)
-    problem = make_problem(config, start, split, known)
+    config = settle_physics(config, plant, split.train, nx=nx)
+    check_ensemble(ensemble, keep, workers, validated=bool(split.validation))
+    problem = start_problem(config, tau, split, plant)
     for record in (*split.validation, *(() if test is None else as_records(test))):
         problem.initial_model.check(record)  # now, and not after an hour of training
     if ensemble is not None:
-        options = {"records": records, "tau": start.tau, "nx": nx, "physics": physics, "recipe": recipe,
+        found = problem.initial_model.state_space.tau
+        options = {"records": records, "tau": found, "nx": nx, "physics": physics, "recipe": recipe,
                    "protocol": protocol, "validation": validation, "test": test, "resume": resume,
                    "overwrite": overwrite, **settings}  # fmt: skip
         return _fit_members(problem, options, ensemble, keep, workers, None if out is None else Path(out), progress)
@@ -132,7 +130,7 @@ def fit(
     if progress == "auto" and config.engine == "auto":
         _say_once_if_missing(fused_missing())
     curves = None
-    with reporter as report, _interruptible() as interrupted:
+    with reporter as report, interruptible() as interrupted:
         if config.folds:
             problem, run, curves = _train_folds(problem, folder, report, interrupted)
         else:
@@ -152,7 +150,6 @@ def _fit_members(
     out: Path | None,
     progress: Callable[[ProgressUpdate], None] | str | None,
 ) -> FitResult:
-    check_ensemble(count, keep, workers, validated=bool(problem.split.validation))
     config = problem.config
     if out is not None:
         for number in range(count):
@@ -193,6 +190,37 @@ def settle(config: Config, records: Sequence[Record]) -> Config:
     if config.clock != "auto" or has_one_clock(records):
         return config
     return dataclasses.replace(config, clock="irregular")
+
+
+def start_problem(
+    config: Config,
+    tau: float | Sequence[float] | str | Tau | TauEstimate,
+    split: Split,
+    plant: AbstractPhysics | None = None,
+) -> Problem:
+    """A problem whose start is found from its training records: tau, the weights, the parameters of known equations.
+
+    Args:
+        config: the settings.
+        tau: as for `fit`.
+        split: records by role.
+        plant: known equations, if there are any.
+
+    Returns:
+        The problem.
+
+    Raises:
+        ConfigError: the settings do not fit the records.
+        DataError: a channel is constant, or the records cannot carry a linear approximation.
+    """
+    start = find_start(tau, split.train, config)
+    if plant is not None and config.correction == "none" and start.tau.trainable:
+        raise ConfigError(
+            "`tau` must not be trained where no network corrects known equations, as nothing depends on it then; "
+            f"got {tau!r}. Leave it out, or set correction='network'."
+        )
+    known = None if plant is None else fit_known(plant, split.train, config)
+    return make_problem(config, start, split, known)
 
 
 def make_problem(config: Config, start: Start, split: Split, known: KnownStart | None = None) -> Problem:
@@ -407,11 +435,9 @@ def _train_folds(
 
     Where the folds did not come to an end, what comes back is the first of them, with the status that says so.
     """
-    config, tau = whole.config, whole.initial_model.state_space.tau
-    problems = [
-        make_problem(fold_config(config), find_start(tau, split.train, config), split)
-        for split in cut_folds(whole.split.train, config)
-    ]
+    config, tau, known = whole.config, whole.initial_model.state_space.tau, whole.initial_model.physics
+    plant = None if known is None else known.plant
+    problems = [start_problem(fold_config(config), tau, split, plant) for split in cut_folds(whole.split.train, config)]
     runs = [_begin(problem, folder, FOLD_NAME.format(k)) for k, problem in enumerate(problems, 1)]
     saved_at = [-SECONDS_BETWEEN_CHECKPOINTS] * len(problems)
 
@@ -448,26 +474,6 @@ def _update(problem: Problem, before: RunState, run: RunState) -> ProgressUpdate
         steps_per_second=(run.step - before.step) / max(run.seconds - before.seconds, 1e-9),
         status=run.status,
     )
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[threading.Event]:
-    """Ctrl-C sets the event, so that the chunk of steps at hand is finished; a second one breaks off at once."""
-    interrupted = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield interrupted  # signals reach the main thread only
-        return
-
-    def note(signum: int, frame: Any) -> None:
-        if interrupted.is_set():
-            raise KeyboardInterrupt
-        interrupted.set()
-
-    previous = signal.signal(signal.SIGINT, note)
-    try:
-        yield interrupted
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 def _message(problem: Problem, run: RunState) -> str:

@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from tausid.clocks import held_between, median_step, split_steps
 from tausid.config import Config
@@ -26,6 +26,7 @@ from tausid.records import Record
 from tausid.rollout import FixedStep, rollout_scan
 from tausid.scaling import Scaling
 from tausid.simulation import longest_step, make_integrator
+from tausid.training.optimiser import mean_one
 from tausid.training.starting import start_encoder
 from tausid.windows import WindowSource
 
@@ -47,12 +48,24 @@ class KnownStart:
     states: tuple[Float[np.ndarray, "N nx"], ...]
 
 
-def settle_physics(config: Config, physics: AbstractPhysics, records: Sequence[Record], *, nx: int | None) -> Config:
+# Settings that must stay as they are with known equations, and why.
+UNCHANGED: dict[str, tuple[Any, str]] = {
+    "init": ("random", "as these have a start of their own"),
+    "A_form": ("free", "as A is a part of what corrects them"),
+    "barrier_weight": (0.0, "as A is a part of what corrects them"),
+    "feedthrough": (True, "as these say what their outputs depend on"),
+    "output_limits": ("none", "as these say where their outputs end"),
+}
+
+
+def settle_physics(
+    config: Config, physics: AbstractPhysics | None, records: Sequence[Record], *, nx: int | None
+) -> Config:
     """The settings with what known equations ask for: as many states as they have, and steps short enough.
 
     Args:
         config: the settings.
-        physics: the known equations.
+        physics: the known equations, or None.
         records: training records.
         nx: number of states that was asked for; None for those of the equations.
 
@@ -61,13 +74,23 @@ def settle_physics(config: Config, physics: AbstractPhysics, records: Sequence[R
 
     Raises:
         ConfigError: the declaration breaks a rule, the settings do not go with known equations, or there are fewer
-            states than the equations have, or more and no network for them.
+            states than the equations have, or more and no network for them; a correction of no equations.
     """
+    if physics is None:
+        if config.correction != "none":
+            raise ConfigError(
+                f"`correction` must have known equations to correct; got {config.correction!r} and no physics. "
+                "Give physics, or leave it out."
+            )
+        return config
     check_physics(physics, nu=records[0].nu, ny=records[0].ny)
     own = len(physics.states)
     config = dataclasses.replace(config, nx=own if nx is None else nx)
-    if config.init == "bla":
-        raise ConfigError("`physics` must have init='random', as it has a start of its own; got 'bla'. Leave it out.")
+    for name, (value, reason) in UNCHANGED.items():
+        if getattr(config, name) != value:
+            raise ConfigError(
+                f"`{name}` must be {value!r} with known equations, {reason}; got {getattr(config, name)!r}. Set it so."
+            )
     if config.nx < own or (config.nx > own and config.correction == "none"):
         more = "or more with correction='network'" if config.correction == "none" else "or more"
         raise ConfigError(
@@ -81,15 +104,15 @@ def settle_physics(config: Config, physics: AbstractPhysics, records: Sequence[R
 def fit_known(physics: AbstractPhysics, records: Sequence[Record], config: Config) -> KnownStart:
     """Parameters and initial states that make the simulation of whole records fit best.
 
-    `min over p, x0 of sum (y - y_hat)^2` (eq. 3), each output over its deviation, by Gauss-Newton steps in a trust
+    `min over p, x0 of sum w (y - y_hat)^2` (eq. 3), each output over its deviation, by Gauss-Newton steps in a trust
     region, with derivatives through the rollout; one initial state per record. Standard deviations of the parameters
     are those of linearized least squares with white residuals.
 
     Args:
         physics: the known equations.
         records: training records.
-        config: hold, stepper and steps, and whether a network corrects the equations: training goes on with the
-            parameters then, and leaves them as they are otherwise.
+        config: hold, stepper and steps, the weights w of the outputs, and whether a network corrects the equations:
+            training goes on with the parameters then, and leaves them as they are otherwise.
 
     Returns:
         The fitted equations.
@@ -141,11 +164,11 @@ def start_from_known(model: StateSpace, start: KnownStart, source: WindowSource)
 
 @dataclass(frozen=True, eq=False)
 class _Stretch:
-    """A record in normalized units, its long steps split."""
+    """A record in normalized units, its long steps split; the weights are zero where nothing was measured."""
 
     u: Float[Array, "M nu"]
     y: Float[Array, "M ny"]
-    measured: Bool[Array, "M ny"]
+    weight: Float[Array, "M ny"]
     dt: Float[Array, "M-1"]
     integrator: FixedStep
     places: np.ndarray
@@ -156,10 +179,11 @@ class _Stretch:
         y = np.full((len(t), record.ny), np.nan)
         y[places] = scaling.normalize_y(record.y)
         u = scaling.normalize_u(held_between(record.u, places, hold_slopes(config.hold, record.nu)))
+        weights = np.sqrt(mean_one(config.output_weights) or np.ones(record.ny))
         return cls(
             jnp.asarray(u),
             jnp.asarray(np.nan_to_num(y)),
-            jnp.asarray(~np.isnan(y)),
+            jnp.asarray(np.where(np.isnan(y), 0.0, weights)),
             jnp.asarray(np.diff(t)),
             make_integrator(config, ts),
             places,
@@ -215,7 +239,7 @@ class _LeastSquares:
         known = eqx.tree_at(lambda k: k.free, self.known, jnp.asarray(theta[:n]))
         deviation = np.full(n, np.nan)
         if not known.trainable:
-            counted = sum(int(np.sum(np.asarray(s.measured))) for s in self.stretches)
+            counted = sum(int(np.count_nonzero(s.weight)) for s in self.stretches)
             slopes = np.abs(known.slopes())  # zero at a bound: nothing is known of the deviation there
             free = free_deviations(residuals, jacobian, counted)[:n]
             deviation = np.multiply(slopes, free, where=slopes > 0, out=deviation)
@@ -246,12 +270,12 @@ def free_deviations(
 
 
 def _arguments(theta: np.ndarray, known: KnownPart, s: _Stretch) -> tuple[Any, ...]:
-    return (jnp.asarray(theta), known, s.u, s.y, s.measured, s.dt, s.integrator)
+    return (jnp.asarray(theta), known, s.u, s.y, s.weight, s.dt, s.integrator)
 
 
 @eqx.filter_jit
 def _states(
-    theta: Array, known: KnownPart, u: Array, y: Array, measured: Array, dt: Array, integrator: FixedStep
+    theta: Array, known: KnownPart, u: Array, y: Array, weight: Array, dt: Array, integrator: FixedStep
 ) -> Array:
     n = len(known.free)
     known = eqx.tree_at(lambda k: k.free, known, theta[:n])
@@ -260,11 +284,11 @@ def _states(
 
 @eqx.filter_jit
 def _residuals(
-    theta: Array, known: KnownPart, u: Array, y: Array, measured: Array, dt: Array, integrator: FixedStep
+    theta: Array, known: KnownPart, u: Array, y: Array, weight: Array, dt: Array, integrator: FixedStep
 ) -> Array:
-    x = _states(theta, known, u, y, measured, dt, integrator)
+    x = _states(theta, known, u, y, weight, dt, integrator)
     known = eqx.tree_at(lambda k: k.free, known, theta[: len(known.free)])
-    return jnp.where(measured, known.output(x, u) - y, 0.0).ravel()
+    return (weight * (known.output(x, u) - y)).ravel()
 
 
 _jacobian = eqx.filter_jit(jax.jacfwd(_residuals))
