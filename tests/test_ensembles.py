@@ -17,7 +17,7 @@ from problems import wiener_record
 import tausid
 from tausid import ConfigError, DivergenceError, StorageError
 from tausid.ensembles import EnsembleModel, trimmed_mean
-from tausid.processes import LocalWorkers
+from tausid.processes import LocalWorkers, usable_cores
 from tausid.progress import ProgressUpdate
 from tausid.storage import write_arrays
 from tausid.training.ensemble import Plan, combine, train_members
@@ -259,3 +259,4 @@ def test_a_member_whose_process_dies_twice_ends_the_fit():
 def test_workers_are_told_what_to_do_first(tmp_path):
     with LocalWorkers(1, initializer=os.chdir, initargs=(tmp_path,)) as pool:
         assert pool.submit(os.getcwd).result() == os.path.realpath(tmp_path)
+        assert pool.submit(usable_cores).result() == 1  # other workers have the others

@@ -423,3 +423,6 @@ def test_runs_may_be_ensembles_and_have_known_equations(tmp_path):
     assert [member.config.seed for member in tausid.load_model(model).members] in ([0, 1], [1, 0])
     content = {**TINY, "settings": {"physics": "CascadedTanks", "correction": "network"}}
     assert parse_spec(content, folder=Path()).runs()[0].choices["physics"] == "CascadedTanks"
+    for wrong, message in (({"physics": "Tanks"}, "unknown physics"), ({"ensemble": 1}, "`ensemble` must be")):
+        with pytest.raises(ConfigError, match=message):
+            parse_spec({**TINY, "settings": wrong}, folder=Path()).runs()

@@ -15,7 +15,9 @@ import numpy as np
 
 from tausid.config import Config, recipe_config
 from tausid.errors import ConfigError, unknown_name
+from tausid.physics import find_physics
 from tausid.study.source import DataSource, source_from_table
+from tausid.training.ensemble import check_ensemble
 from tausid.training.starting import TAU_NAMES
 
 TABLES = ("data", "settings", "axes", "variants")
@@ -197,6 +199,10 @@ def check_choices(choices: Mapping[str, Any]) -> None:
             raise ConfigError(f"`{name}` must be a positive number, or one per state; got {value!r}. Correct it.")
     others = {key: value for key, value in choices.items() if key not in (*BESIDE_CONFIG, "recipe")}
     recipe_config(choices.get("recipe", "default"), **others)
+    if "physics" in choices:
+        find_physics(choices["physics"])
+    numbers = (choices.get(name) for name in ("ensemble", "keep", "workers"))
+    check_ensemble(*numbers, validated=True)  # whether it is, the records say
 
 
 def run_name(labels: Mapping[str, Any]) -> str:

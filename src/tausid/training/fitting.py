@@ -90,7 +90,8 @@ def fit(
         progress: `auto` for a line on standard error, None for silence, or a function of a `ProgressUpdate`.
         ensemble: number of models to train, with seeds from `seed` on, and to simulate as one; None for one model.
         keep: how many members to keep, the best by their held-out error; by default all that do not diverge.
-        workers: processes that train members side by side; by default one per core.
+        workers: processes that train members side by side; by default one per core, and one where this process is
+            itself a worker, as in a study.
         **settings: any other field of `Config`, such as `horizon=64` or `stepper="heun"`.
 
     Returns:
