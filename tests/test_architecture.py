@@ -20,10 +20,10 @@ SOURCE = Path(tausid.__file__).parent
 
 # Each module may import only what stands before it: data flow in one direction.
 ORDER = [
-    "errors", "display", "records", "clocks", "readers", "preparation", "inspection", "datasets", "scaling", "linear",
-    "tau_estimation", "config", "tau", "networks", "steppers", "holds", "rollout", "models", "losses", "windows",
-    "free_run", "initial_states", "storage", "simulation", "evaluation", "residuals", "progress", "training",
-    "processes", "tau_search", "runs", "study", "plots", "report", "cli",
+    "errors", "display", "records", "clocks", "readers", "preparation", "inspection", "datasets", "scaling",
+    "linear", "tau_estimation", "config", "tau", "networks", "physics", "steppers", "holds", "rollout", "models",
+    "losses", "windows", "free_run", "initial_states", "storage", "simulation", "ensembles", "evaluation",
+    "residuals", "progress", "processes", "training", "tau_search", "runs", "study", "plots", "report", "cli",
 ]  # fmt: skip
 
 

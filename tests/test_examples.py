@@ -21,9 +21,10 @@ EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example(path, capsys, monkeypatch):
-    few = ["--steps", "10"] + (["--seeds", "1"] if path.stem == "trained_tau" else [])
-    monkeypatch.setattr(sys, "argv", [str(path), *few])
+def test_example(path, tmp_path, capsys, monkeypatch):
+    also = {"trained_tau": ["--seeds", "1"], "ensemble": ["--members", "2", "--workers", "1"]}
+    monkeypatch.setattr(sys, "argv", [str(path), "--steps", "10", *also.get(path.stem, [])])
+    monkeypatch.chdir(tmp_path)
     runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out.strip()
 

@@ -105,7 +105,7 @@ def test_folds_choose_the_steps_of_one_fit_on_everything_and_resume(tmp_path):
     assert result.steps == curves.chosen == curves.steps[int(np.argmin(curves.pooled))]
     assert result.message.startswith(f"2 folds chose {curves.chosen} steps")
     assert [row.validation for row in result.history] == list(curves.pooled[: len(result.history)])
-    assert {update.stage for update in seen} == {"fold 1 of 2", "fold 2 of 2", ""}
+    assert {update.note for update in seen} == {"fold 1 of 2", "fold 2 of 2", ""}
     assert result.model.provenance["folds"]["chosen"] == curves.chosen
     # The final fit is that on everything without validation, with the schedule of all steps.
     whole = small_fit(record, validation_fraction=0.0, learning_rate=2e-2, validate_every=10)

@@ -21,9 +21,9 @@ from problems import wiener_record
 
 import tausid
 from tausid import ConfigError, DataError, StorageError
+from tausid.processes import LocalWorkers
 from tausid.storage import read_arrays
 from tausid.study import StudyResults, executors, parse_spec, read_results, read_spec, run_study, study_counts
-from tausid.study.executors import LocalWorkers
 from tausid.study.store import JOURNAL, Store
 from tausid.training.protocols import split_records
 
@@ -413,3 +413,16 @@ def test_a_scheduler_that_does_not_answer_is_refused(tmp_path, monkeypatch):
     spec = write_study(tmp_path / "s", QUICK, "seed = [0]")
     with pytest.raises(ConfigError, match="must be the address of a running Dask scheduler"):
         run_study(spec, scheduler="tcp://127.0.0.1:9")
+
+
+def test_runs_may_be_ensembles_and_have_known_equations(tmp_path):
+    spec = write_study(tmp_path, {**QUICK, "tau": 2.0, "ensemble": 2, "workers": 1}, "seed = [0]")
+    (outcome,) = run_study(spec, executor=ThreadPoolExecutor(1)).rows
+    assert outcome["status"] == "completed"
+    (model,) = tmp_path.rglob("model.safetensors")
+    assert [member.config.seed for member in tausid.load_model(model).members] in ([0, 1], [1, 0])
+    content = {**TINY, "settings": {"physics": "CascadedTanks", "correction": "network"}}
+    assert parse_spec(content, folder=Path()).runs()[0].choices["physics"] == "CascadedTanks"
+    for wrong, message in (({"physics": "Tanks"}, "unknown physics"), ({"ensemble": 1}, "`ensemble` must be")):
+        with pytest.raises(ConfigError, match=message):
+            parse_spec({**TINY, "settings": wrong}, folder=Path()).runs()

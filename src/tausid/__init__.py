@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from tausid import datasets as datasets
     from tausid import errors as errors
+    from tausid import physics as physics
     from tausid import plots as plots
     from tausid import preparation as preparation
     from tausid import report as report
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from tausid.clocks import split_at_gaps as split_at_gaps
     from tausid.config import Config as Config
     from tausid.config import recipe_config as recipe_config
+    from tausid.ensembles import EnsembleModel as EnsembleModel
+    from tausid.ensembles import load_model as load_model
     from tausid.errors import ConfigError as ConfigError
     from tausid.errors import DataError as DataError
     from tausid.errors import DivergenceError as DivergenceError
@@ -50,7 +53,6 @@ if TYPE_CHECKING:
     from tausid.scaling import Scaling as Scaling
     from tausid.simulation import Model as Model
     from tausid.simulation import Simulation as Simulation
-    from tausid.simulation import load_model as load_model
     from tausid.tau import Tau as Tau
     from tausid.tau_estimation import TauEstimate as TauEstimate
     from tausid.tau_search import estimate_tau as estimate_tau
@@ -60,7 +62,7 @@ if TYPE_CHECKING:
     from tausid.training import choose_size as choose_size
     from tausid.training import fit as fit
 
-_MODULES = ("datasets", "errors", "plots", "preparation", "report", "residuals", "runs", "study")
+_MODULES = ("datasets", "errors", "physics", "plots", "preparation", "report", "residuals", "runs", "study")
 _HOMES = {
     "Adaptive": "rollout",
     "Config": "config",
@@ -68,6 +70,7 @@ _HOMES = {
     "DataError": "errors",
     "Dataset": "records",
     "DivergenceError": "errors",
+    "EnsembleModel": "ensembles",
     "FitResult": "training",
     "FixedStep": "rollout",
     "FoldCurves": "training",
@@ -92,7 +95,7 @@ _HOMES = {
     "evaluate": "evaluation",
     "evaluate_records": "evaluation",
     "fit": "training",
-    "load_model": "simulation",
+    "load_model": "ensembles",
     "look": "inspection",
     "prepare": "preparation",
     "read": "readers",

@@ -42,6 +42,7 @@ class Config:
         nb: past inputs that the encoder sees.
         clock: `irregular` where the encoder sees the time stamps of its samples, too; `regular` where it does not;
             `auto` becomes the first where the training records have more than one time step.
+        correction: what corrects known equations, where such are given: `none`, or a `network` in the state equation.
         feedthrough: whether the outputs depend on the inputs at once, y = g(x, u), or not, y = g(x).
         output_limits: range of the simulated outputs in physical units: `none`; [lowest, highest] for one output or one
             such pair per output, None for an open end; or `auto`, where the training records run into a limit.
@@ -103,6 +104,7 @@ class Config:
     na: int = 5
     nb: int = 5
     clock: str = "auto"
+    correction: str = "none"
     feedthrough: bool = True
     output_limits: Limits = "none"
 
@@ -234,6 +236,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "initial_state": ("encoder", "free"),
     "encoder": ("residual", "mlp"),
     "clock": ("auto", "regular", "irregular"),
+    "correction": ("none", "network"),
     "schedule": ("three-step", "cosine"),
     "window_order": ("random", "epochs"),
     "validation_error": ("free-run", "windows"),

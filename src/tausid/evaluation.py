@@ -11,9 +11,10 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from tausid.display import html_table
+from tausid.ensembles import AnyModel
 from tausid.errors import DataError
 from tausid.records import Record, Records, as_records
-from tausid.simulation import Model, Simulation
+from tausid.simulation import Simulation
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Scores:
     pooled: Score
 
 
-def evaluate(model: Model, record: Record, *, skip: int | None = None, x0: ArrayLike | str | None = None) -> Score:
+def evaluate(model: AnyModel, record: Record, *, skip: int | None = None, x0: ArrayLike | str | None = None) -> Score:
     """Simulate a record freely and score it against what was measured.
 
     `rmse = sqrt(1 / (N - n) sum_{k=n}^{N-1} (y_k - y_hat_k)^2)`, with `n` the samples that the initial state was found
@@ -105,7 +106,7 @@ def evaluate(model: Model, record: Record, *, skip: int | None = None, x0: Array
     return score_simulation(simulation, record, skip=skip)
 
 
-def evaluate_records(model: Model, records: Records, *, skip: int | None = None, x0: str | None = None) -> Scores:
+def evaluate_records(model: AnyModel, records: Records, *, skip: int | None = None, x0: str | None = None) -> Scores:
     """Simulate several records freely, and score each of them and all together.
 
     Args:

@@ -14,7 +14,8 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from tausid.config import Config
 from tausid.errors import ConfigError
-from tausid.networks import MLP, AbstractNetwork, Polynomial, ResidualMLP
+from tausid.networks import MLP, AbstractNetwork, Polynomial, ResidualMLP, Zero
+from tausid.physics import KnownPart
 from tausid.rollout import VectorField
 from tausid.tau import Tau
 
@@ -105,8 +106,27 @@ class FreeState(AbstractInitialState):
         return self.x0[record]
 
 
+class CorrectedField(eqx.Module):
+    """`dx/dt = known(x, u) + diag(1/tau) f(x, u)`: known equations, and what corrects them.
+
+    Args:
+        known: the known equations.
+        correction: the normalized network.
+    """
+
+    known: KnownPart
+    correction: VectorField
+
+    def __call__(self, x: Float[Array, "*B nx"], u: Float[Array, "*B nu"]) -> Float[Array, "*B nx"]:
+        """The state derivative per second."""
+        slope = self.known.derivative(x, u)
+        return slope if isinstance(self.correction.network, Zero) else slope + self.correction(x, u)
+
+
 class StateSpace(eqx.Module):
     """`dx/dt = diag(1/tau) f(x, u)`, `y = g(x, u)`, in normalized units and seconds (eqs. 4 and 12).
+
+    With known equations, f and g are what is added to these.
 
     Args:
         f: state network, from `[x; u]` to nx, as it is trained; `dynamics` is what it stands for.
@@ -117,6 +137,7 @@ class StateSpace(eqx.Module):
         A_form: what the part of `f.linear` that acts on the state is: `free`, A itself, or `negative-definite`, the
             free parameters of `negative_definite`.
         limits: lowest and highest value of each output, normalized; None where there are none.
+        physics: known equations, or None.
     """
 
     f: AbstractNetwork
@@ -126,6 +147,7 @@ class StateSpace(eqx.Module):
     dae: MLP | None
     A_form: str = eqx.field(static=True, default="free")
     limits: tuple[tuple[float, float], ...] | None = eqx.field(static=True, default=None)
+    physics: KnownPart | None = None
 
     @property
     def nx(self) -> int:
@@ -158,9 +180,10 @@ class StateSpace(eqx.Module):
         return self.f if self.A_form == "free" else _with_A(self.f, negative_definite(self.f.linear[:, : self.nx]))
 
     @property
-    def field(self) -> VectorField:
+    def field(self) -> VectorField | CorrectedField:
         """The right-hand side of the state equation, for a rollout."""
-        return VectorField(self.dynamics, 1.0 / self.tau.seconds)
+        network = VectorField(self.dynamics, 1.0 / self.tau.seconds)
+        return network if self.physics is None else CorrectedField(self.physics, network)
 
     def derivative(self, x: Float[Array, "*B nx"], u: Float[Array, "*B nu"]) -> Float[Array, "*B nx"]:
         """The state derivative per second, `diag(1/tau) f(x, u)`.
@@ -184,7 +207,23 @@ class StateSpace(eqx.Module):
         Returns:
             Outputs, normalized.
         """
-        return self.limit(self.g(jnp.concatenate([x, u], axis=-1) if self.feedthrough else x))
+        y = self.g(jnp.concatenate([x, u], axis=-1) if self.feedthrough else x)
+        return self.limit(self.with_known_output(y, x, u))
+
+    def with_known_output(
+        self, y: Float[Array, "*B ny"], x: Float[Array, "*B nx"], u: Float[Array, "*B nu"]
+    ) -> Float[Array, "*B ny"]:
+        """The outputs of g plus those of known equations, where there are any.
+
+        Args:
+            y: `g(x, u)`.
+            x: states.
+            u: inputs, normalized.
+
+        Returns:
+            Outputs, normalized.
+        """
+        return y if self.physics is None else y + self.physics.output(x, u)
 
     def limit(self, y: Float[Array, "*B ny"]) -> Float[Array, "*B ny"]:
         """Outputs within their limits, with the derivative of outputs without.
@@ -220,7 +259,14 @@ clip_straight.defjvps(lambda tangent, *_: tangent, None, None)
 
 
 def build_state_space(
-    config: Config, tau: Tau, *, nu: int, ny: int, n_records: int, rng: np.random.Generator
+    config: Config,
+    tau: Tau,
+    *,
+    nu: int,
+    ny: int,
+    n_records: int,
+    rng: np.random.Generator,
+    physics: KnownPart | None = None,
 ) -> StateSpace:
     """An untrained model with random weights.
 
@@ -231,6 +277,7 @@ def build_state_space(
         ny: number of outputs.
         n_records: number of training records, for free initial states.
         rng: source of random numbers.
+        physics: known equations, if there are any; a network that corrects them starts at zero.
 
     Returns:
         The model.
@@ -249,13 +296,18 @@ def build_state_space(
         f = _with_A(f, f.linear[:, :nx] + _stable_matrix(config, rng))
     if config.A_form == "negative-definite":
         f = _with_A(f, free_parameters(np.asarray(f.linear[:, :nx])))
+    g = make_network(config, nx + nu if config.feedthrough else nx, ny, rng)
+    if physics is not None:
+        f = Zero(nx + nu, nx) if config.correction == "none" else start_at_zero(f, physics.nx)
+        g = Zero(nx + nu, ny)
     return StateSpace(
         f=f,
-        g=make_network(config, nx + nu if config.feedthrough else nx, ny, rng),
+        g=g,
         initial=_make_initial(config, nu, ny, n_records, rng),
         tau=tau,
         dae=_make_mlp(config, nx + nu, 1, rng) if config.dae_weight > 0 else None,
         A_form=config.A_form,
+        physics=physics,
     )
 
 
@@ -307,6 +359,22 @@ def nonlinear_part(network: AbstractNetwork | MLP) -> PyTree[Array]:
     if isinstance(network, Polynomial):
         return network.coefficients
     return network.mlp if isinstance(network, ResidualMLP) else network
+
+
+def start_at_zero(network: AbstractNetwork, n_rows: int) -> AbstractNetwork:
+    """The network with its first values zero everywhere; the others, and what lies before the last layer, stay.
+
+    Args:
+        network: a residual network or a polynomial.
+        n_rows: how many values become zero.
+
+    Returns:
+        The network.
+    """
+    matrices = (lambda n: n.coefficients) if isinstance(network, Polynomial) else (lambda n: n.mlp.weights[-1])
+    for where in (lambda n: n.linear, matrices):
+        network = eqx.tree_at(where, network, where(network).at[:n_rows].set(0.0))
+    return network
 
 
 def make_network(config: Config, n_in: int, n_out: int, rng: np.random.Generator) -> AbstractNetwork:

@@ -191,6 +191,30 @@ class Polynomial(AbstractNetwork):
         return z @ self.linear.T + monomials(z, self.degree) @ self.coefficients.T
 
 
+class Zero(AbstractNetwork):
+    """Nothing: zero everywhere, and nothing to train; where known equations need no correction.
+
+    Args:
+        n_in: number of inputs.
+        n_out: number of outputs.
+    """
+
+    n_in: int = eqx.field(static=True)
+    n_out: int = eqx.field(static=True)
+
+    def __init__(self, n_in: int, n_out: int) -> None:
+        self.n_in, self.n_out = n_in, n_out
+
+    @property  # type: ignore[misc]
+    def linear(self) -> Float[Array, "n_out n_in"]:  # type: ignore[override]
+        """A matrix of zeros."""
+        return jnp.zeros((self.n_out, self.n_in))
+
+    def __call__(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
+        """Zero."""
+        return jnp.zeros((*z.shape[:-1], self.n_out), z.dtype)
+
+
 def monomials(z: Float[Array, "*batch n_in"], degree: int) -> Float[Array, "*batch n_monomials"]:
     """All products of 2 to `degree` entries of `z`, by degree and then in order of the entries' indices.
 

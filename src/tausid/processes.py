@@ -1,8 +1,15 @@
-"""How processes are set up that compute side by side."""
+"""Processes that compute side by side: how they are set up, and a pool of them."""
 
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from multiprocessing import connection, get_context, parent_process
+from typing import Any
+
+from tausid.errors import ConfigError
 
 
 def use_one_thread() -> None:
@@ -13,5 +20,100 @@ def use_one_thread() -> None:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use."""
+    """Cores that this process may use: one where it is itself a worker among others."""
+    if parent_process() is not None:
+        return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class LocalWorkers(Executor):
+    """Single-threaded processes, each a pool of its own: one that dies takes no other with it.
+
+    Args:
+        count: how many; by default one per core.
+        initializer: what each process calls first, after it was set to one thread.
+        initargs: its arguments.
+
+    Raises:
+        ConfigError: fewer than one.
+    """
+
+    def __init__(
+        self,
+        count: int | None = None,
+        *,
+        initializer: Callable[..., None] | None = None,
+        initargs: tuple[Any, ...] = (),
+    ) -> None:
+        if count is not None and count < 1:
+            raise ConfigError(f"`workers` must be at least 1; got {count}. Leave it out for one per core.")
+        self.slots = count or usable_cores()
+        self._first = (initializer, initargs)
+        self._idle = [_new_pool(*self._first) for _ in range(self.slots)]
+        self._busy: dict[Future[Any], ProcessPoolExecutor] = {}
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Start a call in an idle worker.
+
+        Args:
+            fn: what to call.
+            *args: its arguments.
+            **kwargs: its keyword arguments.
+
+        Returns:
+            The future result.
+
+        Raises:
+            RuntimeError: all workers are busy.
+        """
+        self._collect()
+        if not self._idle:
+            raise RuntimeError(f"at most {self.slots} calls at a time; all workers are busy")
+        pool = self._idle.pop()
+        future = pool.submit(fn, *args, **kwargs)
+        self._busy[future] = pool
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End all workers; those that still compute are terminated.
+
+        Args:
+            wait: whether to wait until they are gone.
+            cancel_futures: without effect, as no call ever waits for a worker.
+        """
+        self._collect()
+        for pool in self._busy.values():
+            for process in list((pool._processes or {}).values()):
+                process.terminate()
+        for pool in (*self._idle, *self._busy.values()):
+            pool.shutdown(wait=wait)
+        self._idle, self._busy = [], {}
+
+    def _collect(self) -> None:
+        """Workers that are done are idle again; a broken one is replaced."""
+        for future in [future for future in self._busy if future.done()]:
+            pool = self._busy.pop(future)
+            broken = not future.cancelled() and isinstance(future.exception(), BrokenExecutor)
+            if broken:
+                pool.shutdown(wait=False)
+            self._idle.append(_new_pool(*self._first) if broken else pool)
+
+
+def _new_pool(initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> ProcessPoolExecutor:
+    context = get_context("spawn")
+    return ProcessPoolExecutor(1, mp_context=context, initializer=_prepare_worker, initargs=(initializer, initargs))
+
+
+def _prepare_worker(initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> None:
+    use_one_thread()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if initializer is not None:
+        initializer(*initargs)
+
+
+def _end_with_parent() -> None:
+    """A worker whose coordinator was killed must not go on: its run will be taken up by another."""
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)

@@ -29,7 +29,7 @@ class ProgressUpdate:
         recoveries: how often training went back to its best state.
         steps_per_second: speed of the last chunk.
         status: `running`, or how training ended.
-        stage: which part of several this is, in words.
+        note: what to say first, such as how many members of an ensemble are done.
     """
 
     step: int
@@ -41,7 +41,7 @@ class ProgressUpdate:
     recoveries: int
     steps_per_second: float
     status: str
-    stage: str = ""
+    note: str = ""
 
     @property
     def seconds_left(self) -> float:
@@ -87,7 +87,7 @@ def describe(update: ProgressUpdate, model: Model) -> str:
     single = len(model.output_names) == 1
     scale = float(model.scaling.y_std[0]) if single else 1.0
     unit = (model.output_units[0] if single else "normalized") or ""
-    parts = [update.stage] if update.stage else []
+    parts = [update.note] if update.note else []
     parts += [f"step {update.step}/{update.max_steps}", f"loss {update.loss:.3g}"]
     if update.validation == update.validation:  # not NaN: there are validation records
         parts += [

@@ -20,10 +20,12 @@ from typing import Any
 
 import numpy as np
 
+from tausid.ensembles import AnyModel, EnsembleModel, load_model
 from tausid.errors import StorageError, TausidError
 from tausid.evaluation import Score, Scores, score_simulation, score_simulations
+from tausid.physics import AbstractPhysics
 from tausid.records import Record, Records, as_records
-from tausid.simulation import Model, Simulation, load_model
+from tausid.simulation import Simulation
 from tausid.storage import read_arrays, write_arrays, write_text
 from tausid.training import FitResult, HistoryRow
 
@@ -68,7 +70,7 @@ class Run:
         model_file: name of the model file.
     """
 
-    model: Model
+    model: AnyModel
     history: tuple[HistoryRow, ...]
     experiments: tuple[Experiment, ...]
     summary: Mapping[str, Any]
@@ -116,7 +118,7 @@ class Run:
 
 
 def simulate_all(
-    model: Model, *, train: Sequence[Record], tests: Sequence[Record] = (), skip: int | None = None
+    model: AnyModel, *, train: Sequence[Record], tests: Sequence[Record] = (), skip: int | None = None
 ) -> tuple[Experiment, ...]:
     """Free runs of a model over its training and test records; one that diverges says so by its status.
 
@@ -181,7 +183,7 @@ def score_dict(scores: Scores) -> dict[str, Any]:
     return {**first, "records": by_name, "pooled": scores.pooled.as_dict()}
 
 
-def describe_model(model: Model, path: Path) -> dict[str, Any]:
+def describe_model(model: AnyModel, path: Path) -> dict[str, Any]:
     """What is said of a model in every JSON object.
 
     Args:
@@ -196,6 +198,28 @@ def describe_model(model: Model, path: Path) -> dict[str, Any]:
         "ts_over_tau": model.ts_over_tau,
         "seed": model.config.seed,
         "model": str(path),
+        **({"physics": describe_parameters(model)} if model.physics is not None else {}),
+        **({"members": model.provenance.get("members", [])} if isinstance(model, EnsembleModel) else {}),
+    }
+
+
+def describe_parameters(model: AnyModel) -> dict[str, dict[str, Any]]:
+    """The fitted parameters of known equations.
+
+    Args:
+        model: the model.
+
+    Returns:
+        Value, unit and standard deviation (null where it is not known) by name; nothing without known equations.
+    """
+    found = {} if model.physics is None else model.physics.parameters
+    return {
+        name: {
+            "value": parameter.value,
+            "unit": parameter.unit,
+            "deviation": parameter.deviation if np.isfinite(parameter.deviation or np.nan) else None,
+        }
+        for name, parameter in found.items()
     }
 
 
@@ -217,6 +241,8 @@ def write_experiments(folder: str | os.PathLike[str], experiments: Sequence[Expe
     for number, experiment in enumerate(experiments):
         record, run = experiment.record, experiment.simulation
         parts = {"t": record.t, "u": record.u, "y": record.y, "simulated": run.y, "x": run.x.astype(np.float32)}
+        if run.low is not None and run.high is not None:
+            parts |= {"low": run.low, "high": run.high}
         arrays |= {f"{number}.{name}": array for name, array in parts.items()}
         about.append(
             {
@@ -231,11 +257,12 @@ def write_experiments(folder: str | os.PathLike[str], experiments: Sequence[Expe
     return write_arrays(Path(folder) / RECORDS, arrays, kind="records", content={"experiments": about})
 
 
-def read_run(folder: str | os.PathLike[str]) -> Run:
+def read_run(folder: str | os.PathLike[str], *, physics: AbstractPhysics | type[AbstractPhysics] | None = None) -> Run:
     """Read what `tausid fit` left in a folder.
 
     Args:
         folder: the folder.
+        physics: class of the known equations, where it is not one of the package's own.
 
     Returns:
         The run.
@@ -246,7 +273,7 @@ def read_run(folder: str | os.PathLike[str]) -> Run:
     folder = Path(folder)
     summary = _read_summary(folder / RESULT)
     return Run(
-        model=load_model(folder / MODEL),
+        model=load_model(folder / MODEL, physics=physics),
         history=read_history(folder),
         experiments=_read_experiments(folder),
         summary=summary,
@@ -409,6 +436,8 @@ def _experiment(number: int, about: Mapping[str, Any], arrays: Mapping[str, np.n
         about["status"],
         names,
         about.get("initial_state", "encoder"),
+        arrays.get(f"{number}.low"),
+        arrays.get(f"{number}.high"),
     )
     return Experiment(about["role"], record, run, about["skip"])
 

@@ -23,10 +23,11 @@ from tausid.errors import ConfigError, DataError, DivergenceError, StorageError
 from tausid.holds import hold_slopes
 from tausid.initial_states import StateFinder
 from tausid.models import FreeState, StateSpace, build_state_space
+from tausid.physics import PLANTS, AbstractPhysics, KnownPart, describe_physics, restore_physics
 from tausid.records import UNIFORM_TOLERANCE, Record
 from tausid.rollout import Engine, FixedStep, Integrator
 from tausid.scaling import Scaling
-from tausid.storage import read_arrays, write_arrays
+from tausid.storage import write_arrays
 from tausid.tau import Tau
 
 
@@ -42,6 +43,8 @@ class Simulation:
         status: `ok`, or `diverged` where the simulation left the finite numbers.
         output_names: one name per output.
         initial_state: how it was found: `encoder`, `refine` (least squares from there on), `free` or `given`.
+        low: lower end of the band between the members of an ensemble, in physical units; None for one model.
+        high: upper end of the band.
     """
 
     t: Float[np.ndarray, "N"]
@@ -51,6 +54,8 @@ class Simulation:
     status: str
     output_names: tuple[str, ...]
     initial_state: str = "encoder"
+    low: Float[np.ndarray, "N ny"] | None = None
+    high: Float[np.ndarray, "N ny"] | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,6 +109,11 @@ class Model:
     def tau(self) -> float | tuple[float, ...]:
         """The normalization constant in seconds: one number, or one per state."""
         return self.state_space.tau.now
+
+    @property
+    def physics(self) -> KnownPart | None:
+        """The known equations with their fitted `parameters`; None for a model without any."""
+        return self.state_space.physics
 
     @property
     def ts_over_tau(self) -> float:
@@ -192,10 +202,14 @@ class Model:
         Raises:
             StorageError: the file cannot be written.
         """
-        arrays = {**named_arrays(self.state_space), **_scaling_arrays(self.scaling)}
-        return write_arrays(path, arrays, kind="model", content=self._content())
+        return write_arrays(path, self.arrays(), kind="model", content=self.content())
 
-    def _content(self) -> dict[str, Any]:
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All arrays of the model by name, for a file."""
+        return {**named_arrays(self.state_space), **_scaling_arrays(self.scaling)}
+
+    def content(self) -> dict[str, Any]:
+        """All that is no array, as plain JSON values, for a file."""
         tau = self.state_space.tau
         initial = self.state_space.initial
         return {
@@ -209,6 +223,7 @@ class Model:
             "input_units": list(self.input_units),
             "output_units": list(self.output_units),
             "provenance": dict(self.provenance),
+            **({} if self.physics is None else {"physics": describe_physics(self.physics.plant)}),
         }
 
     def _check_channels(self, record: Record) -> None:
@@ -241,22 +256,36 @@ class Model:
         return replace(integrator, hold=self.integrator.hold) if integrator.hold is None else integrator
 
 
-def load_model(path: str | os.PathLike[str]) -> Model:
-    """Read a model that `Model.save` wrote.
+def make_model(
+    path: str | os.PathLike[str],
+    arrays: Mapping[str, np.ndarray],
+    content: Mapping[str, Any],
+    physics: AbstractPhysics | type[AbstractPhysics] | None,
+) -> Model:
+    """A model from what its file holds.
 
     Args:
-        path: the file.
+        path: the file, for messages.
+        arrays: its arrays by name.
+        content: its plain values.
+        physics: class of the known equations, where it is not one of the package's own.
 
     Returns:
         The model.
 
     Raises:
-        StorageError: the file is missing, truncated, corrupted, of another program or of a future version.
+        StorageError: the content does not describe a model.
+        ConfigError: the class of its known equations must be given, or is another.
     """
-    arrays, content = read_arrays(path, kind="model")
+    kind = _find_plant(content["physics"]["name"], physics) if "physics" in content else None
     try:
         config = Config.from_dict(content["config"])
         tau = Tau(arrays["tau.start"], **content["tau"])
+        scaling = Scaling(**{name: arrays[f"scaling.{name}"] for name in SCALING_FIELDS})
+        known = None
+        if kind is not None:
+            plant = restore_physics(kind, content["physics"])
+            known = KnownPart.start(plant, scaling, trainable=config.correction != "none")
         skeleton = build_state_space(
             config,
             tau,
@@ -264,8 +293,8 @@ def load_model(path: str | os.PathLike[str]) -> Model:
             ny=len(content["output_names"]),
             n_records=content["n_records"],
             rng=np.random.default_rng(0),
+            physics=known,
         )
-        scaling = Scaling(**{name: arrays[f"scaling.{name}"] for name in SCALING_FIELDS})
         return Model(
             state_space=with_limits(fill_arrays(skeleton, arrays), config, scaling),
             scaling=scaling,
@@ -303,6 +332,21 @@ def with_limits(state_space: StateSpace, config: Config, scaling: Scaling) -> St
     highs = [np.inf if high is None else high for _, high in limits]
     normalized = [scaling.normalize_y(np.array([ends]))[0].tolist() for ends in (lows, highs)]
     return replace(state_space, limits=tuple(zip(*normalized, strict=True)))
+
+
+def _find_plant(name: str, given: AbstractPhysics | type[AbstractPhysics] | None) -> type[AbstractPhysics]:
+    kind = PLANTS.get(name) if given is None else given if isinstance(given, type) else type(given)
+    if kind is None:
+        raise ConfigError(
+            f"`physics` must be given to read a model with equations of your own; this one has {name!r}. "
+            f"Write load_model(path, physics={name})."
+        )
+    if kind.__name__ != name:
+        raise ConfigError(
+            f"`physics` must be the class that the model was fitted with, {name!r}; got {kind.__name__!r}. "
+            "Give that class."
+        )
+    return kind
 
 
 # An interval up to this many times the median one is integrated as one.

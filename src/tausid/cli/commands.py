@@ -83,6 +83,14 @@ def fit(
     train_tau: Annotated[bool, typer.Option("--train-tau", help="Train tau, from what --tau says on.")] = False,
     nx: Annotated[int | None, typer.Option(help="Number of states; 4 by default.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the initial weights and of the windows.")] = 0,
+    ensemble: Annotated[
+        int | None, typer.Option(help="Train so many models, with seeds from --seed on, and simulate them as one.")
+    ] = None,
+    keep: Annotated[int | None, typer.Option(help="Members to keep: the best on held-out data.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes for the ensemble; one per core by default.")] = None,
+    physics: Annotated[
+        str | None, typer.Option(help="Known equations: CascadedTanks or MassWithFriction; --set correction=network.")
+    ] = None,
     max_steps: Annotated[int | None, typer.Option(help="Most optimiser steps; by default the recipe's.")] = None,
     recipe: Annotated[str, typer.Option(help="default or paper.")] = "default",
     protocol: Annotated[str, typer.Option(help="clean, or paper, which validates on test data.")] = "clean",
@@ -104,7 +112,7 @@ def fit(
 ) -> None:
     """Identify a model from measured data, score it by free-run simulation, and save it."""
     import tausid
-    from tausid.cli.printing import describe_tau, print_json, print_pairs, print_scores
+    from tausid.cli.printing import describe_physics, describe_tau, print_json, print_pairs, print_scores
     from tausid.cli.report import write_report_if_possible
     from tausid.cli.runs import prepare_run
     from tausid.evaluation import check_skip
@@ -125,6 +133,10 @@ def fit(
         tau=parse_tau(tau, trainable=train_tau),
         seed=seed,
         nx=nx,
+        physics=physics,
+        ensemble=ensemble,
+        keep=keep,
+        workers=workers,
         recipe=recipe,
         protocol=protocol,
         validation=records.validation or None,
@@ -145,7 +157,8 @@ def fit(
     if json:
         print_json({**summary, **{name: str(path) for name, path in page.items()}})
     else:
-        print_pairs({"tau": describe_tau(result.model), "status": f"{result.status}: {result.message}"})
+        about = {"tau": describe_tau(result.model), "status": f"{result.status}: {result.message}"}
+        print_pairs({**about, **describe_physics(result.model)})
         print_scores(run.scores, result.model)
         print_pairs({**paths, **page})
     if result.status == "diverged":
@@ -288,7 +301,14 @@ def info(
 ) -> None:
     """Say what a model file holds, or which engine computes on this machine."""
     import tausid
-    from tausid.cli.printing import describe_preparation, describe_tau, print_json, print_pairs
+    from tausid.cli.printing import (
+        describe_members,
+        describe_physics,
+        describe_preparation,
+        describe_tau,
+        print_json,
+        print_pairs,
+    )
     from tausid.cli.runs import describe_engines
     from tausid.runs import describe_model
 
@@ -311,7 +331,8 @@ def info(
     else:
         flat = {**content, "tau": describe_tau(loaded), **content.pop("config"), **content.pop("provenance")}
         del flat["config"], flat["provenance"]
-        print_pairs({**flat, "preparation": describe_preparation(loaded)})
+        also = {**describe_physics(loaded), **describe_members(loaded), "preparation": describe_preparation(loaded)}
+        print_pairs({**{name: value for name, value in flat.items() if name not in ("physics", "members")}, **also})
 
 
 @app.command()

@@ -49,7 +49,22 @@ Part = Annotated[
 ]
 
 
-HAVE_OPTIONS = ("nx", "seed", "recipe", "protocol", "tau", "out", "resume", "overwrite", "test", "validation")
+HAVE_OPTIONS = (
+    "nx",
+    "seed",
+    "physics",
+    "ensemble",
+    "keep",
+    "workers",
+    "recipe",
+    "protocol",
+    "tau",
+    "out",
+    "resume",
+    "overwrite",
+    "test",
+    "validation",
+)
 # What a folder is searched for.
 ENDINGS = (".csv", ".txt", ".tsv", ".mat", ".h5", ".hdf5", ".parquet")
 

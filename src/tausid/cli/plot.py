@@ -14,7 +14,7 @@ from tausid.errors import ConfigError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from tausid.simulation import Model
+    from tausid.ensembles import AnyModel
 
 plot_app = typer.Typer(help="Figures, written as PNG, SVG or PDF.", no_args_is_help=True)
 
@@ -69,7 +69,12 @@ def plot_simulation(
         from tausid import plots
 
         runs = {name: load(path).simulate(record, throw=False) for name, path in zip(names, models, strict=True)}
-        return plots.plot_simulation(record, runs[names[0]]) if len(runs) == 1 else plots.plot_comparison(record, runs)
+        first = runs[names[0]]
+        if len(runs) > 1:
+            return plots.plot_comparison(record, runs)
+        if first.low is None or first.high is None:
+            return plots.plot_simulation(record, first)
+        return plots.plot_band(record, first, low=first.low, high=first.high, label="four fifths of the models")
 
     write_picture(out, draw)
 
@@ -193,7 +198,7 @@ def write_picture(path: Path, draw: Callable[[], Figure]) -> None:
     print(save_figure(draw(), path))
 
 
-def load(path: Path) -> Model:
+def load(path: Path) -> AnyModel:
     """The model of a file, or of a run's folder.
 
     Args:
@@ -202,8 +207,8 @@ def load(path: Path) -> Model:
     Returns:
         The model.
     """
+    from tausid.ensembles import load_model
     from tausid.runs import MODEL
-    from tausid.simulation import load_model
 
     return load_model(path / MODEL if path.is_dir() else path)
 

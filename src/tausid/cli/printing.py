@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from tausid.ensembles import AnyModel
     from tausid.evaluation import Score, Scores
-    from tausid.simulation import Model
 
 
 def print_json(content: Mapping[str, Any]) -> None:
@@ -23,7 +23,7 @@ def print_json(content: Mapping[str, Any]) -> None:
     print(json.dumps(content, indent=2, allow_nan=False))
 
 
-def print_scores(scores: Mapping[str, Scores], model: Model) -> None:
+def print_scores(scores: Mapping[str, Scores], model: AnyModel) -> None:
     """Print a table of free-run scores, one row per record and output, and one for all records of a role.
 
     Args:
@@ -82,7 +82,7 @@ def print_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         print("  ".join([first, *others]).rstrip())
 
 
-def describe_tau(model: Model) -> str:
+def describe_tau(model: AnyModel) -> str:
     """Tau in words, with the normalized sampling time and where it came from.
 
     Args:
@@ -97,7 +97,7 @@ def describe_tau(model: Model) -> str:
     return f"{seconds} (Ts/tau = {model.ts_over_tau:.4g}; {model.state_space.tau.source}, {kind})"
 
 
-def describe_preparation(model: Model) -> str:
+def describe_preparation(model: AnyModel) -> str:
     """What was done to the training data before the fit, in words.
 
     Args:
@@ -108,3 +108,37 @@ def describe_preparation(model: Model) -> str:
     """
     steps = [f"{name}: {step}" for name, history in model.provenance.get("preparation", {}).items() for step in history]
     return "\n  ".join(steps) or "none"
+
+
+def describe_physics(model: AnyModel) -> dict[str, str]:
+    """The fitted parameters of known equations in words.
+
+    Args:
+        model: the model.
+
+    Returns:
+        One entry, or none for a model without known equations.
+    """
+    if model.physics is None:
+        return {}
+    values = [f"{name} = {parameter}" for name, parameter in model.physics.parameters.items()]
+    corrected = "" if model.config.correction == "none" else ", corrected by a network"
+    return {"physics": "\n  ".join([type(model.physics.plant).__name__ + corrected, *values])}
+
+
+def describe_members(model: AnyModel) -> dict[str, str]:
+    """The members of an ensemble in words.
+
+    Args:
+        model: the model.
+
+    Returns:
+        One entry, or none for a model of its own.
+    """
+    members = model.provenance.get("members", [])
+    lines = [
+        f"seed {m['seed']}: held-out error {'unknown' if m['error'] is None else format(m['error'], '.4g')}, "
+        f"{m['status']}, {'kept' if m['kept'] else 'left out'}"
+        for m in members
+    ]
+    return {"members": "\n  ".join(["errors over the deviation of the output", *lines])} if lines else {}

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
+from tausid.ensembles import AnyModel
 from tausid.errors import ConfigError
 from tausid.records import Record
 from tausid.rollout import describe_engine, fused_missing, instruction_sets
 from tausid.runs import HISTORY, MODEL, RECORDS, RESULT, csv_cell, csv_table
-from tausid.simulation import Model, Simulation
+from tausid.simulation import Simulation
 from tausid.storage import write_text
 from tausid.training.checkpoint import FILE_NAME as CHECKPOINT
+from tausid.training.ensemble import member_folder
 
 
 def prepare_run(out: Path | None, name: str, seed: int, *, resume: bool, overwrite: bool) -> Path:
@@ -37,7 +39,8 @@ def prepare_run(out: Path | None, name: str, seed: int, *, resume: bool, overwri
         if resume:
             raise ConfigError("`--resume` must know which run to go on with; no --out was given. Add --out FOLDER.")
         return _next_free(Path("runs") / f"{name}-seed{seed}")
-    held = [out / file for file in (CHECKPOINT, MODEL, RESULT, HISTORY, RECORDS) if (out / file).exists()]
+    files = (CHECKPOINT, MODEL, RESULT, HISTORY, RECORDS, member_folder(Path(), 0) / CHECKPOINT)
+    held = [out / file for file in files if (out / file).exists()]
     if held and not (resume or overwrite):
         raise ConfigError(
             f"`--out` must be a folder without a run; {out} holds one. Go on with it by --resume, replace it by "
@@ -46,7 +49,7 @@ def prepare_run(out: Path | None, name: str, seed: int, *, resume: bool, overwri
     return out
 
 
-def describe_engines(model: Model | None) -> dict[str, str]:
+def describe_engines(model: AnyModel | None) -> dict[str, str]:
     """Which engines there are here, and which one `auto` takes, in words.
 
     Args:
@@ -67,7 +70,8 @@ def describe_engines(model: Model | None) -> dict[str, str]:
 
 
 def write_simulation(path: Path, record: Record, simulation: Simulation) -> Path:
-    """Write a simulation as CSV: time, inputs and measured outputs (on the record's own samples), simulated outputs.
+    """Write a simulation as CSV: time, inputs and measured outputs (on the record's own samples), simulated outputs,
+    and of an ensemble the band.
 
     Args:
         path: where to write.
@@ -83,7 +87,11 @@ def write_simulation(path: Path, record: Record, simulation: Simulation) -> Path
     if len(simulation.t) == len(record) and np.array_equal(simulation.t, record.t):
         columns += [record.u, record.y]
         header += [*record.input_names, *record.output_names]
-    table = np.concatenate([*columns, simulation.y], axis=1)
+    columns.append(simulation.y)
+    if simulation.low is not None and simulation.high is not None:
+        columns += [simulation.low, simulation.high]
+        simulated += [f"{name}_{end}" for end in ("low", "high") for name in record.output_names]
+    table = np.concatenate(columns, axis=1)
     rows = ([csv_cell(value) for value in row] for row in table.tolist())
     return write_text(path, csv_table([*header, *simulated], rows))
 

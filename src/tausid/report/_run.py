@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from tausid import plots
+from tausid.ensembles import AnyModel
 from tausid.errors import TausidError
 from tausid.records import Record
 from tausid.report._html import number, picture, render
@@ -18,7 +19,6 @@ from tausid.report._series import VALUES, plot_data
 from tausid.report._verdict import judge
 from tausid.residuals import ResidualTest, analyse_residuals
 from tausid.runs import Experiment, Run
-from tausid.simulation import Model
 
 SOURCES = {
     "bla": "Estimated from the training data, sqrt(var(x) / var(dx/dt)) of the states of the best linear approximation",
@@ -47,6 +47,9 @@ def run_page(run: Run) -> str:
         title=run.name or run.experiments[0].record.name,
         verdict=judge(run, tests),
         plots=_time_plots(shown),
+        band=_band_picture(shown[0]),
+        members=run.model.provenance.get("members", []),
+        parameters=_parameter_rows(run.model),
         scores=[row for experiment in run.experiments for row in _score_rows(experiment)],
         residuals=[_residual_section(e, test) for e, test in zip(shown[:1], tests[:1], strict=True)],
         records=[_describe_record(experiment) for experiment in run.experiments],
@@ -87,6 +90,27 @@ def _time_plots(shown: Sequence[Experiment]) -> list[dict[str, Any]]:
             "data": plot_data(experiment, budget),
         }
         for experiment in shown
+    ]
+
+
+def _band_picture(experiment: Experiment) -> dict[str, str] | None:
+    run = experiment.simulation
+    if run.low is None or run.high is None:
+        return None
+    drawn = plots.plot_band(experiment.record, run, low=run.low, high=run.high, label="four fifths of the models")
+    return picture(drawn, f"Measured outputs of {experiment.record.name}, mean of the models and the band between them")
+
+
+def _parameter_rows(model: AnyModel) -> list[tuple[str, str, str, str]]:
+    found = {} if model.physics is None else model.physics.parameters
+    return [
+        (
+            name,
+            f"{number(p.value, 5)} {p.unit}".rstrip(),
+            number(p.deviation, 2),
+            f"{number(p.lower)} to {number(p.upper)}",
+        )
+        for name, p in found.items()
     ]
 
 
@@ -143,7 +167,7 @@ def _channels(record: Record) -> list[dict[str, str]]:
     return rows
 
 
-def _scaling_rows(model: Model) -> list[tuple[str, str, str]]:
+def _scaling_rows(model: AnyModel) -> list[tuple[str, str, str]]:
     scaling = model.scaling
     names = (*model.input_names, *model.output_names)
     units = (*model.input_units, *model.output_units)
@@ -155,7 +179,7 @@ def _scaling_rows(model: Model) -> list[tuple[str, str, str]]:
     ]
 
 
-def _describe_tau(model: Model) -> dict[str, Any]:
+def _describe_tau(model: AnyModel) -> dict[str, Any]:
     tau = model.state_space.tau
     source = SOURCES.get(tau.source, f"From {tau.source}")
     start, now = _seconds(np.atleast_1d(tau.start)), _seconds(np.atleast_1d(model.tau))
@@ -167,7 +191,7 @@ def _seconds(values: np.ndarray) -> str:
     return ", ".join(number(value) for value in values.tolist()) + " s"
 
 
-def _describe_model(model: Model) -> dict[str, Any]:
+def _describe_model(model: AnyModel) -> dict[str, Any]:
     space, config = model.state_space, model.config
     weights = sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(space, eqx.is_array)))
     hidden = ", ".join(map(str, config.hidden)) or "none"
@@ -181,6 +205,9 @@ def _describe_model(model: Model) -> dict[str, Any]:
         if config.initial_state == "encoder"
         else "a free parameter per record"
     )
+    if space.physics is not None:
+        plant = type(space.physics.plant).__name__
+        network = f"{plant}, no correction" if config.correction == "none" else f"{plant}, corrected by a {network}"
     hold = config.hold if isinstance(config.hold, str) else ", ".join(config.hold)
     return {
         "states": space.nx,

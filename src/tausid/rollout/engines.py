@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from jaxtyping import Array, Float
@@ -49,7 +50,7 @@ AUTO = Engine()
 
 
 def rollout(
-    field: VectorField,
+    field: Callable[[Array, Array], Array],
     x0: Float[Array, "B nx"],
     u: Float[Array, "J B nu"],
     dt: Float[Array, "J-1 B"],
@@ -73,6 +74,7 @@ def rollout(
         ConfigError: an unknown engine, or `fused` where it is not available; the message says why.
     """
     if engine_taken(field, integrator, engine) == "fused":
+        assert isinstance(field, VectorField)
         return rollout_fused(field, x0, u, dt, integrator, threads=engine.threads)
     return rollout_scan(field, x0, u, dt, integrator)
 
@@ -98,7 +100,7 @@ def evaluate(
     return network(z)
 
 
-def engine_taken(field: VectorField, integrator: FixedStep, engine: Engine = AUTO) -> str:
+def engine_taken(field: Callable[[Array, Array], Array], integrator: FixedStep, engine: Engine = AUTO) -> str:
     """Which implementation computes a rollout of this model here.
 
     Args:
@@ -115,7 +117,7 @@ def engine_taken(field: VectorField, integrator: FixedStep, engine: Engine = AUT
     return "fused" if _takes_fused(engine, fused_missing() or why_not_fused(field, integrator)) else "scan"
 
 
-def describe_engine(field: VectorField, integrator: FixedStep) -> str:
+def describe_engine(field: Callable[[Array, Array], Array], integrator: FixedStep) -> str:
     """Which engine `auto` takes for a model on this machine, and why, in one sentence.
 
     Args:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tausid.errors import ConfigError, MissingExtraError, StorageError, TausidError
+from tausid.processes import LocalWorkers
 from tausid.storage import check_writable
-from tausid.study.executors import LocalWorkers, cluster, worker_deaths
+from tausid.study.executors import cluster, worker_deaths
 from tausid.study.results import RESULTS, StudyResults, write_results
 from tausid.study.source import load_source
 from tausid.study.spec import RunPlan, StudySpec, read_spec

@@ -15,12 +15,15 @@ import numpy as np
 
 from tausid.config import Config, recipe_config
 from tausid.errors import ConfigError, unknown_name
+from tausid.physics import find_physics
 from tausid.study.source import DataSource, source_from_table
+from tausid.training.ensemble import check_ensemble
 from tausid.training.starting import TAU_NAMES
 
 TABLES = ("data", "settings", "axes", "variants")
 # What a run may be told beside the fields of `Config`.
-RUN_KEYS = (*(field.name for field in fields(Config)), "tau", "ts_over_tau")
+BESIDE_CONFIG = ("tau", "ts_over_tau", "physics", "ensemble", "keep", "workers")
+RUN_KEYS = (*(field.name for field in fields(Config)), *BESIDE_CONFIG)
 # Ranges of numpy. Fifteen digits: 0.1 and not 0.10000000000000002 in tables and names of folders.
 RANGES: dict[str, Callable[..., list[Any]]] = {
     "range": lambda *numbers: list(range(*numbers)),
@@ -194,8 +197,12 @@ def check_choices(choices: Mapping[str, Any]) -> None:
         values = value if isinstance(value, list) else [value]
         if not values or not all(isinstance(v, int | float) and 0 < v < float("inf") for v in values):
             raise ConfigError(f"`{name}` must be a positive number, or one per state; got {value!r}. Correct it.")
-    others = {key: value for key, value in choices.items() if key not in ("tau", "ts_over_tau", "recipe")}
+    others = {key: value for key, value in choices.items() if key not in (*BESIDE_CONFIG, "recipe")}
     recipe_config(choices.get("recipe", "default"), **others)
+    if "physics" in choices:
+        find_physics(choices["physics"])
+    numbers = (choices.get(name) for name in ("ensemble", "keep", "workers"))
+    check_ensemble(*numbers, validated=True)  # whether it is, the records say
 
 
 def run_name(labels: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from tausid.evaluation import Scores, evaluate_records
 from tausid.records import Record
 from tausid.runs import Run, write_run
 from tausid.study.source import DataSource, load_source
+from tausid.study.spec import BESIDE_CONFIG
 from tausid.training import FitResult, fit
 from tausid.training.protocols import split_records
 
@@ -130,6 +131,6 @@ def check_job(job: Job) -> None:
         TausidError: something breaks a rule.
     """
     train, tests = load_source(job.source)
-    others = {key: value for key, value in job.choices.items() if key not in ("tau", "ts_over_tau", "recipe")}
+    others = {key: value for key, value in job.choices.items() if key not in (*BESIDE_CONFIG, "recipe")}
     config = recipe_config(job.choices.get("recipe", "default"), **others)
     split_records(train, config, validation=None, test=tests or None)

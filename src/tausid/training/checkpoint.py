@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 
 from tausid.config import Config
 from tausid.errors import ConfigError
+from tausid.physics import describe_physics
 from tausid.records import Record
 from tausid.rollout import Engine, engine_taken
 from tausid.simulation import fill_arrays, named_arrays
@@ -97,6 +99,7 @@ def identity(problem: Problem) -> dict[str, Any]:
         "channels": [*model.input_names, *model.output_names, *model.input_units, *model.output_units],
         "engine": engine_taken(model.state_space.field, model.integrator, Engine(problem.config.engine)),
         "data": fingerprint((*problem.split.train, *problem.split.validation)),
+        **({} if model.physics is None else {"physics": json.loads(json.dumps(describe_physics(model.physics.plant)))}),
     }
 
 

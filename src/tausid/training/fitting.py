@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import importlib.metadata
 import os
 import platform
-import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from tausid.clocks import has_one_clock, median_step, spans
 from tausid.config import Config, recipe_config
 from tausid.errors import ConfigError
 from tausid.models import build_state_space
+from tausid.physics import AbstractPhysics, find_physics
 from tausid.progress import ProgressUpdate, make_reporter
 from tausid.records import Record, Records, as_records
 from tausid.rollout import fused_missing
@@ -31,8 +30,11 @@ from tausid.storage import check_writable
 from tausid.tau import Tau
 from tausid.tau_estimation import TauEstimate
 from tausid.training.checkpoint import FILE_NAME, FOLD_NAME, fingerprint, load_checkpoint, save_checkpoint
+from tausid.training.ensemble import Plan, check_ensemble, combine, member_folder, train_members
 from tausid.training.finishing import finish
 from tausid.training.folds import cut_folds, fold_config, train_folds
+from tausid.training.interruption import interruptible
+from tausid.training.known import KnownStart, fit_known, settle_physics, start_from_known
 from tausid.training.limits import describe_limits, settle_limits
 from tausid.training.loop import Problem, RunState, Stage, advance, start_run
 from tausid.training.protocols import Split, split_records
@@ -50,6 +52,7 @@ def fit(
     tau: float | Sequence[float] | str | Tau | TauEstimate = "bla",
     seed: int,
     nx: int | None = None,
+    physics: AbstractPhysics | str | None = None,
     recipe: str = "default",
     protocol: str = "clean",
     validation: Records | None = None,
@@ -58,6 +61,9 @@ def fit(
     resume: bool = False,
     overwrite: bool = False,
     progress: Callable[[ProgressUpdate], None] | str | None = "auto",
+    ensemble: int | None = None,
+    keep: int | None = None,
+    workers: int | None = None,
     **settings: Any,
 ) -> FitResult:
     """Identify a continuous-time neural state-space model from measured records.
@@ -71,7 +77,9 @@ def fit(
             or `trained-per-state` (from Ts/tau = 0.1 on), `bla-trained` (from the estimate on), seconds (one, or one
             per state), an estimate, or a `Tau` to train from a start.
         seed: seed of the initial weights and of the windows drawn.
-        nx: number of states; by default the recipe's.
+        nx: number of states; by default the recipe's, or those of the known equations.
+        physics: known equations with parameters to be fitted, such as `tausid.physics.CascadedTanks()`, or their name;
+            alone, or corrected by a network (`correction="network"`).
         recipe: `default` or `paper`.
         protocol: `clean`, or `paper`, whose early stopping looks at the first half of the test record.
         validation: records to choose the best model with; by default the end of each training record.
@@ -80,6 +88,10 @@ def fit(
         resume: go on from the checkpoint in `out`.
         overwrite: start anew in a folder that holds a run.
         progress: `auto` for a line on standard error, None for silence, or a function of a `ProgressUpdate`.
+        ensemble: number of models to train, with seeds from `seed` on, and to simulate as one; None for one model.
+        keep: how many members to keep, the best by their held-out error; by default all that do not diverge.
+        workers: processes that train members side by side; by default one per core, and one where this process is
+            itself a worker, as in a study.
         **settings: any other field of `Config`, such as `horizon=64` or `stepper="heun"`.
 
     Returns:
@@ -102,15 +114,24 @@ def fit(
     config = recipe_config(recipe, **{"protocol": protocol, "seed": seed, **sizes, **settings})
     split = split_records(records, config, validation=validation, test=test)
     config = settle(config, split.train)
-    problem = make_problem(config, find_start(tau, split.train, config), split)
+    plant = None if physics is None else find_physics(physics)
+    config = settle_physics(config, plant, split.train, nx=nx)
+    check_ensemble(ensemble, keep, workers, validated=bool(split.validation))
+    problem = start_problem(config, tau, split, plant)
     for record in (*split.validation, *(() if test is None else as_records(test))):
         problem.initial_model.check(record)  # now, and not after an hour of training
+    if ensemble is not None:
+        found = problem.initial_model.state_space.tau
+        options = {"records": records, "tau": found, "nx": nx, "physics": physics, "recipe": recipe,
+                   "protocol": protocol, "validation": validation, "test": test, "resume": resume,
+                   "overwrite": overwrite, **settings}  # fmt: skip
+        return _fit_members(problem, options, ensemble, keep, workers, None if out is None else Path(out), progress)
     folder = None if out is None else _prepare_folder(Path(out), resume=resume, overwrite=overwrite)
     reporter = make_reporter(progress, problem.initial_model)
     if progress == "auto" and config.engine == "auto":
         _say_once_if_missing(fused_missing())
     curves = None
-    with reporter as report, _interruptible() as interrupted:
+    with reporter as report, interruptible() as interrupted:
         if config.folds:
             problem, run, curves = _train_folds(problem, folder, report, interrupted)
         else:
@@ -119,6 +140,31 @@ def fit(
         if config.finish != "none" and run.status in ("completed", "early-stopped") and not run.finished:
             run = _finish(problem, run, folder, report, interrupted)
     return make_result(problem, run, curves)
+
+
+def _fit_members(
+    problem: Problem,
+    options: dict[str, Any],
+    count: int,
+    keep: int | None,
+    workers: int | None,
+    out: Path | None,
+    progress: Callable[[ProgressUpdate], None] | str | None,
+) -> FitResult:
+    config = problem.config
+    if out is not None:
+        for number in range(count):
+            resume, overwrite = options["resume"], options["overwrite"]
+            _prepare_folder(member_folder(out, number), resume=resume, overwrite=overwrite)
+    seeds = tuple(range(config.seed, config.seed + count))
+    # Folders were looked at above: what a member finds in its own by now is its own.
+    plan = Plan(fit, {**options, "resume": True, "overwrite": False}, seeds, config.max_steps, out)
+    with make_reporter(progress, problem.initial_model) as report:
+        results = train_members(plan, report, workers=workers)
+    interrupted = len(results) < count or any(result.status == "interrupted" for result in results)
+    if not results:  # stopped before any member took a step: the untrained model is what there is
+        results = [make_result(problem, dataclasses.replace(start_run(problem), status="interrupted"))]
+    return combine(results, problem.split, keep=keep, interrupted=interrupted)
 
 
 def settle(config: Config, records: Sequence[Record]) -> Config:
@@ -147,13 +193,45 @@ def settle(config: Config, records: Sequence[Record]) -> Config:
     return dataclasses.replace(config, clock="irregular")
 
 
-def make_problem(config: Config, start: Start, split: Split) -> Problem:
+def start_problem(
+    config: Config,
+    tau: float | Sequence[float] | str | Tau | TauEstimate,
+    split: Split,
+    plant: AbstractPhysics | None = None,
+) -> Problem:
+    """A problem whose start is found from its training records: tau, the weights, the parameters of known equations.
+
+    Args:
+        config: the settings.
+        tau: as for `fit`.
+        split: records by role.
+        plant: known equations, if there are any.
+
+    Returns:
+        The problem.
+
+    Raises:
+        ConfigError: the settings do not fit the records.
+        DataError: a channel is constant, or the records cannot carry a linear approximation.
+    """
+    start = find_start(tau, split.train, config)
+    if plant is not None and config.correction == "none" and start.tau.trainable:
+        raise ConfigError(
+            "`tau` must not be trained where no network corrects known equations, as nothing depends on it then; "
+            f"got {tau!r}. Leave it out, or set correction='network'."
+        )
+    known = None if plant is None else fit_known(plant, split.train, config)
+    return make_problem(config, start, split, known)
+
+
+def make_problem(config: Config, start: Start, split: Split, known: KnownStart | None = None) -> Problem:
     """Scaling, windows and untrained model for these records.
 
     Args:
         config: the settings.
         start: tau, and a linear approximation where the weights start from it.
         split: records by role.
+        known: known equations, fitted to the training records.
 
     Returns:
         The problem.
@@ -166,7 +244,13 @@ def make_problem(config: Config, start: Start, split: Split) -> Problem:
     ts = median_step(split.train)
     scaling = Scaling.from_records(split.train)
     state_space = build_state_space(
-        config, start.tau, nu=first.nu, ny=first.ny, n_records=len(split.train), rng=np.random.default_rng(config.seed)
+        config,
+        start.tau,
+        nu=first.nu,
+        ny=first.ny,
+        n_records=len(split.train),
+        rng=np.random.default_rng(config.seed),
+        physics=None if known is None else known.known,
     )
     n_past = state_space.initial.n_past
     sees_time = config.clock == "irregular" and n_past > 0
@@ -182,6 +266,8 @@ def make_problem(config: Config, start: Start, split: Split) -> Problem:
     windows_validate = config.validation_error == "windows" and split.validation
     if config.init == "bla" and start.bla is not None:
         state_space = start_from_bla(state_space, start.bla, split.train, stages[0].source)
+    if known is not None:
+        state_space = start_from_known(state_space, known, stages[0].source)
     model = Model(
         state_space=with_limits(state_space, config, scaling),
         scaling=scaling,
@@ -335,7 +421,7 @@ def _finish(
 
     def tell(before: RunState, now: RunState) -> None:
         most = first + problem.config.finish_steps
-        report(dataclasses.replace(_update(problem, before, now), max_steps=most, stage=f"finish ({name})"))
+        report(dataclasses.replace(_update(problem, before, now), max_steps=most, note=f"finish ({name})"))
 
     run = finish(problem, run, report=tell, interrupted=interrupted)
     if folder is not None and run.finished:
@@ -350,16 +436,14 @@ def _train_folds(
 
     Where the folds did not come to an end, what comes back is the first of them, with the status that says so.
     """
-    config, tau = whole.config, whole.initial_model.state_space.tau
-    problems = [
-        make_problem(fold_config(config), find_start(tau, split.train, config), split)
-        for split in cut_folds(whole.split.train, config)
-    ]
+    config, tau, known = whole.config, whole.initial_model.state_space.tau, whole.initial_model.physics
+    plant = None if known is None else known.plant
+    problems = [start_problem(fold_config(config), tau, split, plant) for split in cut_folds(whole.split.train, config)]
     runs = [_begin(problem, folder, FOLD_NAME.format(k)) for k, problem in enumerate(problems, 1)]
     saved_at = [-SECONDS_BETWEEN_CHECKPOINTS] * len(problems)
 
     def after(k: int, before: RunState, run: RunState) -> bool:
-        report(dataclasses.replace(_update(problems[k], before, run), stage=f"fold {k + 1} of {len(problems)}"))
+        report(dataclasses.replace(_update(problems[k], before, run), note=f"fold {k + 1} of {len(problems)}"))
         if folder is not None and time.monotonic() - saved_at[k] >= SECONDS_BETWEEN_CHECKPOINTS:
             save_checkpoint(folder, problems[k], run, FOLD_NAME.format(k + 1))
             saved_at[k] = time.monotonic()
@@ -391,26 +475,6 @@ def _update(problem: Problem, before: RunState, run: RunState) -> ProgressUpdate
         steps_per_second=(run.step - before.step) / max(run.seconds - before.seconds, 1e-9),
         status=run.status,
     )
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[threading.Event]:
-    """Ctrl-C sets the event, so that the chunk of steps at hand is finished; a second one breaks off at once."""
-    interrupted = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield interrupted  # signals reach the main thread only
-        return
-
-    def note(signum: int, frame: Any) -> None:
-        if interrupted.is_set():
-            raise KeyboardInterrupt
-        interrupted.set()
-
-    previous = signal.signal(signal.SIGINT, note)
-    try:
-        yield interrupted
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 def _message(problem: Problem, run: RunState) -> str:

@@ -68,7 +68,8 @@ def objective(
     x0 = model.initial(windows.past_u, windows.past_y, windows.record, windows.lag)
     x = rollout(model.field, x0, windows.u, windows.dt, integrator, engine)
     along = jnp.concatenate([x, windows.u], axis=-1)  # (J, B, nx + nu)
-    y_hat = model.limit(evaluate(model.g, along if model.feedthrough else x, engine))
+    y_hat = evaluate(model.g, along if model.feedthrough else x, engine)
+    y_hat = model.limit(model.with_known_output(y_hat, x, windows.u))
     error = simulation_error(y_hat, windows.y, windows.measured, penalties.outputs)
     total = error + penalties.weight_decay * weight_decay(decayed_weights(model))
     if model.dae is not None:
@@ -125,7 +126,8 @@ def decayed_weights(model: StateSpace) -> PyTree[Array]:
 
 
 def trainable(model: StateSpace) -> PyTree[bool]:
-    """Which leaves of the model training may change: all arrays, of tau its factor where it is trainable.
+    """Which leaves of the model training may change: all arrays, of tau its factor where it is trainable, of
+    known equations their parameters where these are.
 
     Args:
         model: the model.
@@ -134,4 +136,8 @@ def trainable(model: StateSpace) -> PyTree[bool]:
         A tree of True and False in the shape of the model.
     """
     arrays = jax.tree.map(eqx.is_inexact_array, model)
-    return eqx.tree_at(lambda m: (m.tau.factor, m.tau.start), arrays, (model.tau.trainable, False))
+    arrays = eqx.tree_at(lambda m: (m.tau.factor, m.tau.start), arrays, (model.tau.trainable, False))
+    if model.physics is None:
+        return arrays
+    fixed = jax.tree.map(lambda _: False, arrays.physics.units)
+    return eqx.tree_at(lambda m: (m.physics.free, m.physics.units), arrays, (model.physics.trainable, fixed))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tausid.config import Config
 from tausid.display import html_table
-from tausid.simulation import Model
+from tausid.ensembles import AnyModel
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,12 @@ class FitResult:
         seed: the seed.
         versions: versions of the programs involved.
         folds: what the folds said, where the number of steps was chosen by folds.
+        members: of an ensemble, the fits of all members, the best first; history, steps and best step above are then
+            those of the best one, and seconds all of them together.
     """
 
-    model: Model
-    last_model: Model
+    model: AnyModel
+    last_model: AnyModel
     history: tuple[HistoryRow, ...]
     status: str
     message: str
@@ -83,6 +85,7 @@ class FitResult:
     seed: int
     versions: Mapping[str, str]
     folds: FoldCurves | None = None
+    members: tuple[FitResult, ...] = ()
 
     def __repr__(self) -> str:
         return f"FitResult({self.status} after {self.steps} steps, best at {self.best_step}: {self.model!r})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import equinox as eqx
@@ -143,9 +143,7 @@ def start_from_bla(model: StateSpace, bla: LinearModel, records: Sequence[Record
     if isinstance(model.initial, FreeState):
         x0 = np.pad(bla.x0, ((0, 0), (0, nx - n)))
         return eqx.tree_at(lambda m: m.initial.x0, model, jnp.asarray(x0))
-    return eqx.tree_at(
-        lambda m: m.initial.network.linear, model, jnp.asarray(_encoder_map(model, bla, records, source))
-    )
+    return start_encoder(model, source, lambda samples: _states_at(bla, records, samples))
 
 
 def in_dissipative_basis(bla: LinearModel) -> LinearModel:
@@ -177,9 +175,17 @@ def in_dissipative_basis(bla: LinearModel) -> LinearModel:
     )
 
 
-def _encoder_map(
-    model: StateSpace, bla: LinearModel, records: Sequence[Record], source: WindowSource
-) -> Float[np.ndarray, "nx n_in"]:
+def start_encoder(model: StateSpace, source: WindowSource, states_at: Callable[[np.ndarray], np.ndarray]) -> StateSpace:
+    """The model with the linear part of its encoder the least-squares map from past samples to known states.
+
+    Args:
+        model: the model, with an encoder that has a linear part.
+        source: the training windows.
+        states_at: the first states at samples, counted through all records; NaN where they are not known.
+
+    Returns:
+        The model.
+    """
     initial = model.initial
     assert isinstance(initial, Encoder)
     every = max(1, -(-source.count // ENCODER_WINDOWS))
@@ -188,10 +194,11 @@ def _encoder_map(
     n = initial.n_past
     columns = [*past_u[n - initial.nb :], *past_y[n - initial.na :], *([] if lag is None else [lag.T])]
     seen = np.concatenate([np.zeros((len(index), 0)), *map(np.asarray, columns)], axis=1)
-    states = _states_at(bla, records, np.asarray(source.starts(index)))
+    states = states_at(np.asarray(source.starts(index)))
     known = ~np.isnan(states).any(axis=1)
     fitted = np.linalg.lstsq(seen[known], states[known], rcond=None)[0].T
-    return np.pad(fitted, ((0, model.nx - bla.order), (0, 0)))
+    linear = np.pad(fitted, ((0, model.nx - states.shape[1]), (0, 0)))
+    return eqx.tree_at(lambda m: m.initial.network.linear, model, jnp.asarray(linear))
 
 
 def _states_at(
