@@ -207,8 +207,20 @@ class StateSpace(eqx.Module):
         Returns:
             Outputs, normalized.
         """
+        return self.limit(self.unlimited_output(x, u))
+
+    def unlimited_output(self, x: Float[Array, "*B nx"], u: Float[Array, "*B nu"]) -> Float[Array, "*B ny"]:
+        """The output before limits.
+
+        Args:
+            x: states.
+            u: inputs, normalized.
+
+        Returns:
+            Outputs, normalized.
+        """
         y = self.g(jnp.concatenate([x, u], axis=-1) if self.feedthrough else x)
-        return self.limit(self.with_known_output(y, x, u))
+        return self.with_known_output(y, x, u)
 
     def with_known_output(
         self, y: Float[Array, "*B ny"], x: Float[Array, "*B nx"], u: Float[Array, "*B nu"]
@@ -399,6 +411,7 @@ def make_network(config: Config, n_in: int, n_out: int, rng: np.random.Generator
         hidden=config.hidden,
         activation=config.activation,
         weight_range=config.weight_range,
+        bias_range=config.bias_range,
     )
     return _grown_from_zero(network, lambda n: n.mlp.weights[-1], config)
 
@@ -433,4 +446,5 @@ def _make_mlp(config: Config, n_in: int, n_out: int, rng: np.random.Generator) -
         activation=config.activation,
         weight_range=config.weight_range,
         output_bias=True,
+        bias_range=config.bias_range,
     )

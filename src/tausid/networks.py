@@ -75,8 +75,9 @@ class MLP(eqx.Module):
         activation: str,
         weight_range: float,
         output_bias: bool,
+        bias_range: float = 0.0,
     ) -> "MLP":
-        """Weights uniform in [-weight_range, weight_range], biases zero.
+        """Weights uniform in [-weight_range, weight_range], biases in [-bias_range, bias_range].
 
         Args:
             rng: source of random numbers.
@@ -84,6 +85,7 @@ class MLP(eqx.Module):
             activation: name of the activation function.
             weight_range: largest magnitude of a weight.
             output_bias: whether the output layer has a bias.
+            bias_range: largest magnitude of a bias.
 
         Returns:
             The network.
@@ -92,7 +94,8 @@ class MLP(eqx.Module):
         shapes = zip(sizes[1:], sizes[:-1], strict=True)
         weights = tuple(uniform_matrix(rng, shape, weight_range) for shape in shapes)
         biased = sizes[1:] if output_bias else sizes[1:-1]
-        return cls(weights, tuple(jnp.asarray(np.zeros(size)) for size in biased), activation)
+        biases = [rng.uniform(-bias_range, bias_range, size) if bias_range > 0 else np.zeros(size) for size in biased]
+        return cls(weights, tuple(map(jnp.asarray, biases)), activation)
 
     def __call__(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
         """The value at `z`."""
@@ -125,8 +128,9 @@ class ResidualMLP(AbstractNetwork):
         hidden: Sequence[int],
         activation: str,
         weight_range: float,
+        bias_range: float = 0.0,
     ) -> "ResidualMLP":
-        """All weights uniform in [-weight_range, weight_range], biases zero.
+        """All weights uniform in [-weight_range, weight_range], biases in [-bias_range, bias_range].
 
         Args:
             rng: source of random numbers.
@@ -135,6 +139,7 @@ class ResidualMLP(AbstractNetwork):
             hidden: width of each hidden layer.
             activation: name of the activation function.
             weight_range: largest magnitude of a weight.
+            bias_range: largest magnitude of a bias.
 
         Returns:
             The network.
@@ -142,7 +147,9 @@ class ResidualMLP(AbstractNetwork):
         sizes = (n_in, *hidden, n_out)
         return cls(
             uniform_matrix(rng, (n_out, n_in), weight_range),
-            MLP.random(rng, sizes, activation=activation, weight_range=weight_range, output_bias=False),
+            MLP.random(
+                rng, sizes, activation=activation, weight_range=weight_range, output_bias=False, bias_range=bias_range
+            ),
         )
 
     def __call__(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tausid.clocks import has_one_clock, median_step, spans
-from tausid.config import Config, recipe_config
+from tausid.config import AUTO, Config, recipe_config
 from tausid.errors import ConfigError
 from tausid.models import build_state_space
 from tausid.physics import AbstractPhysics, find_physics
@@ -31,7 +31,7 @@ from tausid.tau import Tau
 from tausid.tau_estimation import TauEstimate
 from tausid.training.checkpoint import FILE_NAME, FOLD_NAME, fingerprint, load_checkpoint, save_checkpoint
 from tausid.training.ensemble import Plan, check_ensemble, combine, member_folder, train_members
-from tausid.training.finishing import finish
+from tausid.training.finishing import choose_iterations, finish
 from tausid.training.folds import cut_folds, fold_config, train_folds
 from tausid.training.interruption import interruptible
 from tausid.training.known import KnownStart, fit_known, settle_physics, start_from_known
@@ -39,7 +39,7 @@ from tausid.training.limits import describe_limits, settle_limits
 from tausid.training.loop import Problem, RunState, Stage, advance, start_run
 from tausid.training.protocols import Split, split_records
 from tausid.training.result import FitResult, FoldCurves, HistoryRow
-from tausid.training.starting import Start, find_start, start_from_bla
+from tausid.training.starting import Start, approximate, find_start, start_from_bla
 from tausid.windows import WindowSource
 
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
@@ -111,13 +111,17 @@ def fit(
         'completed'
     """
     sizes = {} if nx is None else {"nx": nx}
-    config = recipe_config(recipe, **{"protocol": protocol, "seed": seed, **sizes, **settings})
+    config = recipe_config(
+        settle_recipe(recipe, as_records(records), physics),
+        **{"protocol": protocol, "seed": seed, **sizes, **settings},
+    )
     split = split_records(records, config, validation=validation, test=test)
     config = settle(config, split.train)
     plant = None if physics is None else find_physics(physics)
     config = settle_physics(config, plant, split.train, nx=nx)
     check_ensemble(ensemble, keep, workers, validated=bool(split.validation))
     problem = start_problem(config, tau, split, plant)
+    config = problem.config
     for record in (*split.validation, *(() if test is None else as_records(test))):
         problem.initial_model.check(record)  # now, and not after an hour of training
     if ensemble is not None:
@@ -132,13 +136,13 @@ def fit(
         _say_once_if_missing(fused_missing())
     curves = None
     with reporter as report, interruptible() as interrupted:
-        if config.folds:
+        if config.folds and config.max_steps > 0:
             problem, run, curves = _train_folds(problem, folder, report, interrupted)
         else:
             run = _begin(problem, folder)
         run = _train(problem, run, folder, report, interrupted)
         if config.finish != "none" and run.status in ("completed", "early-stopped") and not run.finished:
-            run = _finish(problem, run, folder, report, interrupted)
+            run, curves = _finish(problem, run, folder, report, interrupted)
     return make_result(problem, run, curves)
 
 
@@ -165,6 +169,20 @@ def _fit_members(
     if not results:  # stopped before any member took a step: the untrained model is what there is
         results = [make_result(problem, dataclasses.replace(start_run(problem), status="interrupted"))]
     return combine(results, problem.split, keep=keep, interrupted=interrupted)
+
+
+def settle_recipe(recipe: str, records: Sequence[Record], physics: AbstractPhysics | str | None) -> str:
+    """The recipe to take: `default` grows out of a linear approximation, and is `windows` where there is none.
+
+    Args:
+        recipe: the recipe asked for.
+        records: training records.
+        physics: known equations, which have a start of their own.
+
+    Returns:
+        The recipe.
+    """
+    return "windows" if recipe == "default" and (records[0].nu == 0 or physics is not None) else recipe
 
 
 def settle(config: Config, records: Sequence[Record]) -> Config:
@@ -214,7 +232,11 @@ def start_problem(
         ConfigError: the settings do not fit the records.
         DataError: a channel is constant, or the records cannot carry a linear approximation.
     """
-    start = find_start(tau, split.train, config)
+    bla = None
+    if config.nx == AUTO:
+        bla = approximate(split.train, config)
+        config = dataclasses.replace(config, nx=bla.order)
+    start = find_start(tau, split.train, config, bla)
     if plant is not None and config.correction == "none" and start.tau.trainable:
         raise ConfigError(
             "`tau` must not be trained where no network corrects known equations, as nothing depends on it then; "
@@ -294,7 +316,9 @@ def make_stages(config: Config, make_windows: Callable[..., WindowSource]) -> tu
     Returns:
         The stages; later ones share the samples of the first.
     """
-    sources = [make_windows(horizon=horizon) for horizon in config.horizons]
+    # Without Adam the windows only show where the encoder looks at.
+    horizons = config.horizons if config.max_steps > 0 or config.initial_state == "free" else (2,)
+    sources = [make_windows(horizon=horizon) for horizon in horizons]
     first, shared = sources[0], ("u", "y", "measured", "dt", "rows", "lag")
     stages = []
     for i, source in enumerate(sources, 1):
@@ -332,7 +356,7 @@ def make_result(problem: Problem, run: RunState, curves: FoldCurves | None = Non
         for weights in (run.best_weights, run.optimiser.weights)
     )
     iterations = sum(row.learning_rate != row.learning_rate for row in run.history)  # these have no rate
-    finished = f"{iterations} iterations of {problem.config.finish} followed." if iterations else ""
+    finished = f"{iterations} iterations of {problem.config.finish}{_chosen_by(problem.config)}." if iterations else ""
     limited = describe_limits(problem.config.output_limits, best.output_names, best.output_units)
     return FitResult(
         model=best,
@@ -415,18 +439,42 @@ def _finish(
     folder: Path | None,
     report: Callable[[ProgressUpdate], None],
     interrupted: threading.Event,
-) -> RunState:
-    """The second-order steps; a run that is interrupted in them resumes with the first of them."""
-    name, first = problem.config.finish, run.step
+) -> tuple[RunState, FoldCurves | None]:
+    """The second-order steps, as many as folds say; a run that is interrupted in them resumes with the first of them."""
+    config, curves = problem.config, None
+    most = config.finish_steps
+    if config.folds:
+        began = time.perf_counter()
+        curves = _choose_iterations(problem, run, report, interrupted)
+        run = dataclasses.replace(run, seconds=run.seconds + time.perf_counter() - began)
+        if curves.chosen == 0:
+            return dataclasses.replace(run, status="interrupted" if interrupted.is_set() else "diverged"), None
+        most = curves.chosen
+    last = run.step + most
 
     def tell(before: RunState, now: RunState) -> None:
-        most = first + problem.config.finish_steps
-        report(dataclasses.replace(_update(problem, before, now), max_steps=most, note=f"finish ({name})"))
+        report(dataclasses.replace(_update(problem, before, now), max_steps=last, note=config.finish))
 
-    run = finish(problem, run, report=tell, interrupted=interrupted)
+    run = finish(problem, run, most=most, report=tell, interrupted=interrupted)
     if folder is not None and run.finished:
         save_checkpoint(folder, problem, run)
-    return run
+    return run, curves
+
+
+def _choose_iterations(
+    problem: Problem, run: RunState, report: Callable[[ProgressUpdate], None], interrupted: threading.Event
+) -> FoldCurves:
+    config, tau = problem.config, problem.initial_model.state_space.tau
+
+    def make_fold(records: Sequence[Record]) -> Problem:
+        return start_problem(config, tau, Split(tuple(records), ()), None)
+
+    def tell(fold: int, iteration: int, error: float) -> None:
+        note = f"fold {fold + 1} of {config.folds}"
+        update = _update(problem, run, run)
+        report(dataclasses.replace(update, step=iteration, max_steps=config.finish_steps, validation=error, note=note))
+
+    return choose_iterations(problem, make_fold, report=tell, interrupted=interrupted)
 
 
 def _train_folds(
@@ -490,6 +538,14 @@ def _message(problem: Problem, run: RunState) -> str:
         return (
             f"no better validation score for {config.patience} steps; the best model is that of step {run.best_step}."
         )
+    if config.max_steps == 0:
+        return ""
     if problem.last_step is not None:
         return f"{config.folds} folds chose {problem.stop} steps; the model was trained for as many on everything."
     return f"all {config.max_steps} steps were taken; the best model is that of step {run.best_step}."
+
+
+def _chosen_by(config: Config) -> str:
+    if config.max_steps > 0:
+        return " followed"
+    return f", chosen by {config.folds} folds" if config.folds else ""

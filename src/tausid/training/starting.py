@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from scipy.linalg import solve_continuous_lyapunov
 
 from tausid.clocks import median_step
-from tausid.config import Config
+from tausid.config import AUTO, Config
 from tausid.errors import ConfigError, DataError, unknown_name
 from tausid.linear import LinearModel, estimate_bla
 from tausid.models import Encoder, FreeState, StateSpace, free_parameters
@@ -44,7 +44,10 @@ class Start:
 
 
 def find_start(
-    tau: float | Sequence[float] | str | Tau | TauEstimate, records: Sequence[Record], config: Config
+    tau: float | Sequence[float] | str | Tau | TauEstimate,
+    records: Sequence[Record],
+    config: Config,
+    bla: LinearModel | None = None,
 ) -> Start:
     """Tau as it was given, or estimated from the training records.
 
@@ -53,6 +56,7 @@ def find_start(
             `trained-per-state` (from Ts/tau = 0.1 on), `bla-trained` (from the estimate on); an estimate; or a `Tau`.
         records: training records.
         config: number of states, hold, and whether the weights start from the linear approximation.
+        bla: the linear approximation of the records, where it is known already.
 
     Returns:
         The start.
@@ -62,20 +66,22 @@ def find_start(
         DataError: the records cannot carry a linear approximation.
     """
     if isinstance(tau, str):
-        return _named_start(tau, records, config)
-    bla = approximate(records, config) if config.init == "bla" else None
+        return _named_start(tau, records, config, bla)
+    if bla is None and config.init == "bla":
+        bla = approximate(records, config)
     if isinstance(tau, TauEstimate):
         return Start(Tau(tau.tau, source=tau.method), bla)
     return Start(tau if isinstance(tau, Tau) else Tau(tau), bla)
 
 
-def _named_start(name: str, records: Sequence[Record], config: Config) -> Start:
+def _named_start(name: str, records: Sequence[Record], config: Config, bla: LinearModel | None) -> Start:
     if name not in TAU_NAMES:
         raise ConfigError(unknown_name("tau", name, TAU_NAMES) + " Or give seconds.")
     method = name.removesuffix("-trained")
     if name not in FROM_TENTH and records[0].nu == 0 and config.init != "bla":
         return Start(Tau(tau_of_outputs(records), trainable=name != method, source="outputs"), None)
-    bla = approximate(records, config) if name not in FROM_TENTH or config.init == "bla" else None
+    if bla is None and (name not in FROM_TENTH or config.init == "bla"):
+        bla = approximate(records, config)
     if bla is None or name in FROM_TENTH:
         start = np.full(config.nx if name == "trained-per-state" else (), median_step(records) / TRAINED_START)
         return Start(Tau(start, trainable=True, source="Ts/tau = 0.1"), bla)
@@ -101,7 +107,7 @@ def approximate(records: Sequence[Record], config: Config) -> LinearModel:
     try:
         usable = linear_records(records, hold=hold)
         bla = estimate_bla(usable, nx="auto", hold=hold, feedthrough=feedthrough)
-        if bla.order <= config.nx:
+        if config.nx == AUTO or bla.order <= int(config.nx):
             return bla
         return estimate_bla(usable, nx=config.nx, hold=hold, feedthrough=feedthrough)
     except DataError as error:
@@ -176,7 +182,8 @@ def in_dissipative_basis(bla: LinearModel) -> LinearModel:
 
 
 def start_encoder(model: StateSpace, source: WindowSource, states_at: Callable[[np.ndarray], np.ndarray]) -> StateSpace:
-    """The model with the linear part of its encoder the least-squares map from past samples to known states.
+    """The model with the linear part of its encoder the least-squares map from past samples to known states, or to what
+    the nonlinear part leaves of them.
 
     Args:
         model: the model, with an encoder that has a linear part.
@@ -196,7 +203,9 @@ def start_encoder(model: StateSpace, source: WindowSource, states_at: Callable[[
     seen = np.concatenate([np.zeros((len(index), 0)), *map(np.asarray, columns)], axis=1)
     states = states_at(np.asarray(source.starts(index)))
     known = ~np.isnan(states).any(axis=1)
-    fitted = np.linalg.lstsq(seen[known], states[known], rcond=None)[0].T
+    bent = np.asarray(initial.network(jnp.asarray(seen)) - jnp.asarray(seen) @ initial.network.linear.T)
+    left = states - bent[:, : states.shape[1]]
+    fitted = np.linalg.lstsq(seen[known], left[known], rcond=None)[0].T
     linear = np.pad(fitted, ((0, model.nx - states.shape[1]), (0, 0)))
     return eqx.tree_at(lambda m: m.initial.network.linear, model, jnp.asarray(linear))
 
