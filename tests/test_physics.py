@@ -16,8 +16,17 @@ from scipy.integrate import solve_ivp
 import tausid
 from tausid import ConfigError, Record, recipe_config
 from tausid.datasets import TankParameters, simulate_tanks, tanks_response
-from tausid.physics import AbstractPhysics, CascadedTanks, KnownPart, MassWithFriction, Parameter, State
-from tausid.physics._declare import check_physics, describe_physics, restore_physics
+from tausid.physics import (
+    AbstractPhysics,
+    CascadedTanks,
+    KnownPart,
+    MassWithFriction,
+    Parameter,
+    State,
+    check_physics,
+    describe_physics,
+    restore_physics,
+)
 from tausid.training.fitting import start_problem
 from tausid.training.known import fit_known, free_deviations
 from tausid.training.protocols import Split

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 
 from tausid.errors import ConfigError
@@ -276,15 +275,3 @@ def _check_count(name: str, function: Any, arguments: tuple[Any, ...], count: in
     if got != count:
         rule = "one value per state" if name.endswith("derivative") else "one value per output of the records"
         raise ConfigError(f"`{name}` must give {rule}, {count}; got {got}. Correct it, or choose other outputs.")
-
-
-def finite_or_one(values: np.ndarray) -> np.ndarray:
-    """Deviations to divide by: one where a state does not move.
-
-    Args:
-        values: deviations.
-
-    Returns:
-        Positive numbers.
-    """
-    return np.where(np.isfinite(values) & (values > 0), values, 1.0)

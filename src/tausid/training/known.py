@@ -21,7 +21,6 @@ from tausid.holds import hold_slopes
 from tausid.models import Encoder, FreeState, StateSpace
 from tausid.networks import AbstractNetwork
 from tausid.physics import AbstractPhysics, KnownPart, check_physics
-from tausid.physics._declare import finite_or_one
 from tausid.records import Record
 from tausid.rollout import FixedStep, rollout_scan
 from tausid.scaling import Scaling
@@ -235,7 +234,7 @@ class _LeastSquares:
         pairs = zip(self.parts(theta), self.stretches, strict=True)
         states = [np.asarray(_states(*_arguments(part, self.known, s)), float)[s.places] for part, s in pairs]
         every = np.concatenate(states)
-        mean, std = every.mean(axis=0), finite_or_one(every.std(axis=0))
+        mean, std = every.mean(axis=0), _positive(every.std(axis=0))
         known = eqx.tree_at(lambda k: k.free, self.known, jnp.asarray(theta[:n]))
         deviation = np.full(n, np.nan)
         if not known.trainable:
@@ -260,13 +259,18 @@ def free_deviations(
     Returns:
         The deviations.
     """
-    size = finite_or_one(np.linalg.norm(jacobian, axis=0))
+    size = _positive(np.linalg.norm(jacobian, axis=0))
     _, strength, rows = np.linalg.svd(jacobian / size, full_matrices=False)
     seen = strength > UNSEEN * strength[0]
     variance = np.sum(residuals**2) / max(samples - len(size), 1)
     spread = np.sqrt(variance * np.sum((rows[seen] / strength[seen, None]) ** 2, axis=0)) / size
     unseen = np.any(np.abs(rows[~seen]) > np.sqrt(UNSEEN), axis=0)
     return np.where(unseen, np.inf, spread)
+
+
+def _positive(deviations: np.ndarray) -> np.ndarray:
+    """Deviations to divide by: one where nothing moves."""
+    return np.where(np.isfinite(deviations) & (deviations > 0), deviations, 1.0)
 
 
 def _arguments(theta: np.ndarray, known: KnownPart, s: _Stretch) -> tuple[Any, ...]:
