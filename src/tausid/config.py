@@ -45,7 +45,8 @@ class Config:
         clock: `irregular` where the encoder sees the time stamps of its samples, too; `regular` where it does not;
             `auto` becomes the first where the training records have more than one time step.
         correction: what corrects known equations, where such are given: `none`, or a `network` in the state equation.
-        feedthrough: whether the outputs depend on the inputs at once, y = g(x, u), or not, y = g(x).
+        feedthrough: whether the outputs depend on the inputs at once, y = g(x, u), or not, y = g(x); `auto` for what the
+            best linear approximation says.
         output_limits: range of the simulated outputs in physical units: `none`; [lowest, highest] for one output or one
             such pair per output, None for an open end; or `auto`, where the training records run into a limit.
         stepper: explicit Runge-Kutta method.
@@ -72,6 +73,8 @@ class Config:
         finish: what follows Adam, or takes its place where `max_steps` is 0: `none`, or `lm`, Levenberg-Marquardt on the
             full simulation error in double precision.
         finish_steps: most iterations of the finish.
+        finish_parts: whose nonlinear parts the finish trains: `f`, those of the state network alone; `both`, those of
+            the output network, too; or `auto`, what folds say.
         learning_rate: Adam's rate at the first step.
         schedule: how the rate falls: `three-step` or `cosine`.
         weight_decay: lambda_W of the weight decay.
@@ -108,7 +111,7 @@ class Config:
     nb: int = 5
     clock: str = "auto"
     correction: str = "none"
-    feedthrough: bool = True
+    feedthrough: bool | str = True
     output_limits: Limits = "none"
 
     # The integration.
@@ -142,6 +145,7 @@ class Config:
     max_recoveries: int = 5
     finish: str = "none"
     finish_steps: int = 50
+    finish_parts: str = "both"
 
     def __post_init__(self) -> None:
         for name, known in CHOICES.items():
@@ -178,8 +182,8 @@ class Config:
         for name in ("learning_rate", "weight_range", "max_dt", "max_gap"):
             if getattr(self, name) is not None or name not in FROM_DATA:
                 _check_number(name, getattr(self, name), least=0.0, open_end=True)
-        if not isinstance(self.feedthrough, bool):
-            raise ConfigError(f"`feedthrough` must be true or false; got {self.feedthrough!r}. Choose one.")
+        if not isinstance(self.feedthrough, bool) and self.feedthrough != AUTO:
+            raise ConfigError(f"`feedthrough` must be true, false or 'auto'; got {self.feedthrough!r}. Choose one.")
         self._check_weights()
         _check_limits(self.output_limits)
         for name in ("weight_decay", "nonlinear_decay", "contraction_weight", "dae_weight", "barrier_weight", "bias_range"):
@@ -201,6 +205,10 @@ class Config:
             raise ConfigError(
                 f"`max_steps` must be 0 where folds choose the iterations of finish={self.finish!r}; got "
                 f"{self.max_steps}. Leave out Adam's steps, the folds, or the finish."
+            )
+        if self.finish_parts == AUTO and not self.folds:
+            raise ConfigError(
+                "`finish_parts` 'auto' must have folds, which decide; got folds=0. Set finish_parts='both' or 'f', or folds=4."
             )
         if self.finish != "none" and self.encoder == "mlp" and self.initial_state == "encoder":
             raise ConfigError(
@@ -258,6 +266,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "barrier_form": ("hinge", "sigmoid"),
     "engine": ("auto", "fused", "scan"),
     "finish": ("none", "lm"),
+    "finish_parts": ("both", "f", AUTO),
 }
 
 # Settings that are found from the data where they are None.
@@ -322,14 +331,16 @@ RECIPES: dict[str, Config] = {
         bias_range=1.0,
         init="bla",
         nonlinear_start="zero",
+        feedthrough=AUTO,
         output_limits=AUTO,
         max_steps=0,
         folds=4,
         validation_fraction=0.0,
         weight_decay=1e-8,
-        nonlinear_decay=1e-5,
+        nonlinear_decay=1e-6,
         finish="lm",
         finish_steps=60,
+        finish_parts=AUTO,
     ),
     # Deep networks on windows, by Adam.
     "windows": Config(recipe="windows"),

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, PyTree
 
 from tausid.config import FULL
 from tausid.free_run import estimated_samples
-from tausid.models import FreeState, StateSpace
+from tausid.models import FreeState, StateSpace, nonlinear_part
 from tausid.records import Record
 from tausid.training.loop import Problem, RunState, score
 from tausid.training.objective import trainable
@@ -39,6 +39,7 @@ def finish(
     run: RunState,
     *,
     most: int,
+    parts: str,
     report: Callable[[RunState, RunState], None],
     interrupted: threading.Event,
 ) -> RunState:
@@ -50,13 +51,14 @@ def finish(
         problem: what is trained on what.
         run: where the first-order training ended.
         most: most iterations.
+        parts: whose nonlinear parts are trained, `f` or `both`.
         report: called with the state before and after each iteration.
         interrupted: ends the iterations when it is set.
 
     Returns:
         Where training is now: the best weights by validation, or the last ones without; `finished` is True.
     """
-    search, first = Search.over(problem, problem.model_with(run.best_weights).state_space), run.step
+    search, first = Search.over(problem, problem.model_with(run.best_weights).state_space, parts), run.step
     began = time.perf_counter()
     for number, point in zip(range(1, most + 1), search.points(), strict=False):
         before, run = run, _validated(problem, run, search, point, first + number, began)
@@ -74,6 +76,7 @@ def choose_iterations(
     problem: Problem,
     make_fold: Callable[[Sequence[Record]], Problem],
     *,
+    parts: str,
     report: Callable[[int, int, float], None],
     interrupted: threading.Event,
 ) -> FoldCurves:
@@ -85,6 +88,7 @@ def choose_iterations(
     Args:
         problem: what is trained on what.
         make_fold: the problem on records some of whose outputs are missing.
+        parts: whose nonlinear parts are trained, `f` or `both`.
         report: called with the fold, the iteration and the held-out error, normalized.
         interrupted: ends the folds when it is set; `chosen` is then 0.
 
@@ -95,7 +99,7 @@ def choose_iterations(
     curves, weights = [], []
     for k in range(config.folds):
         fold = make_fold([without_stretch(record, k, config.folds, estimated_samples(config)) for record in records])
-        search = Search.over(fold, fold.initial_model.state_space, records)
+        search = Search.over(fold, fold.initial_model.state_space, parts, records)
         errors: list[float] = []
         for number, point in zip(range(1, config.finish_steps + 1), search.points(), strict=False):
             errors.append(float(point.errors.held_out) ** 0.5)
@@ -150,12 +154,15 @@ class Search:
     source: WindowSource
 
     @classmethod
-    def over(cls, problem: Problem, start: StateSpace, records: Sequence[Record] | None = None) -> Search:
+    def over(
+        cls, problem: Problem, start: StateSpace, parts: str, records: Sequence[Record] | None = None
+    ) -> Search:
         """A search from a model.
 
         Args:
             problem: what is trained on what.
             start: the model in single precision.
+            parts: whose nonlinear parts are trained, `f` or `both`.
             records: the training records with held-out outputs, too; None where nothing is held out.
 
         Returns:
@@ -167,7 +174,7 @@ class Search:
             source = trained if records is None else _whole_windows(problem, records)
             windows = source.gather(jnp.arange(source.count))
             counted = trained.gather(jnp.arange(trained.count)).measured
-            weights, fixed = eqx.partition(model, _moving(model))
+            weights, fixed = eqx.partition(model, _moving(model, parts))
             penalties = StepSettings.from_config(problem.config).penalties
             error = FullError(windows, counted, fixed, penalties, problem.initial_model.integrator)
             return cls(problem, error, weights, _first_states(problem, model), source)
@@ -258,10 +265,15 @@ def _states(error: FullError, weights: PyTree[Array], x0: Float[Array, "B nx"]) 
     return error.states(weights, x0)
 
 
-def _moving(model: StateSpace) -> PyTree[bool]:
-    """Which leaves the search moves: the trainable ones, but for the initial state and the DAE network."""
-    still = jax.tree.map(lambda _: False, (model.initial, model.dae))
-    return eqx.tree_at(lambda m: (m.initial, m.dae), trainable(model), still, is_leaf=lambda leaf: leaf is None)
+def _moving(model: StateSpace, parts: str) -> PyTree[bool]:
+    """Which leaves the search moves: the trainable ones, but for the initial state, the DAE network, and perhaps the
+    nonlinear part of g."""
+
+    def still(m: StateSpace) -> tuple[PyTree[Array], ...]:
+        return (m.initial, m.dae, *([nonlinear_part(m.g)] if parts == "f" else []))
+
+    nothing = jax.tree.map(lambda _: False, still(model))
+    return eqx.tree_at(still, trainable(model), nothing, is_leaf=lambda leaf: leaf is None)
 
 
 def _arrays(*trees: PyTree[Array]) -> tuple[PyTree[Array], ...]:

@@ -19,6 +19,7 @@ import numpy as np
 from tausid.clocks import has_one_clock, median_step, spans
 from tausid.config import AUTO, Config, recipe_config
 from tausid.errors import ConfigError
+from tausid.linear import LinearModel
 from tausid.models import build_state_space
 from tausid.physics import AbstractPhysics, find_physics
 from tausid.progress import ProgressUpdate, make_reporter
@@ -39,7 +40,7 @@ from tausid.training.limits import describe_limits, settle_limits
 from tausid.training.loop import Problem, RunState, Stage, advance, start_run
 from tausid.training.protocols import Split, split_records
 from tausid.training.result import FitResult, FoldCurves, HistoryRow
-from tausid.training.starting import Start, approximate, find_start, start_from_bla
+from tausid.training.starting import Start, approximate, find_start, settle_structure, start_from_bla
 from tausid.windows import WindowSource
 
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
@@ -216,6 +217,7 @@ def start_problem(
     tau: float | Sequence[float] | str | Tau | TauEstimate,
     split: Split,
     plant: AbstractPhysics | None = None,
+    bla: LinearModel | None = None,
 ) -> Problem:
     """A problem whose start is found from its training records: tau, the weights, the parameters of known equations.
 
@@ -224,6 +226,7 @@ def start_problem(
         tau: as for `fit`.
         split: records by role.
         plant: known equations, if there are any.
+        bla: the linear approximation of the training records, where it is known already.
 
     Returns:
         The problem.
@@ -232,10 +235,8 @@ def start_problem(
         ConfigError: the settings do not fit the records.
         DataError: a channel is constant, or the records cannot carry a linear approximation.
     """
-    bla = None
-    if config.nx == AUTO:
-        bla = approximate(split.train, config)
-        config = dataclasses.replace(config, nx=bla.order)
+    if bla is None:
+        config, bla = settle_structure(config, split.train)
     start = find_start(tau, split.train, config, bla)
     if plant is not None and config.correction == "none" and start.tau.trainable:
         raise ConfigError(
@@ -442,10 +443,10 @@ def _finish(
 ) -> tuple[RunState, FoldCurves | None]:
     """The second-order steps, as many as folds say; a run that is interrupted in them resumes with the first of them."""
     config, curves = problem.config, None
-    most = config.finish_steps
+    most, parts = config.finish_steps, config.finish_parts
     if config.folds:
         began = time.perf_counter()
-        curves = _choose_iterations(problem, run, report, interrupted)
+        parts, curves = _choose_iterations(problem, run, report, interrupted)
         run = dataclasses.replace(run, seconds=run.seconds + time.perf_counter() - began)
         if curves.chosen == 0:
             return dataclasses.replace(run, status="interrupted" if interrupted.is_set() else "diverged"), None
@@ -455,7 +456,7 @@ def _finish(
     def tell(before: RunState, now: RunState) -> None:
         report(dataclasses.replace(_update(problem, before, now), max_steps=last, note=config.finish))
 
-    run = finish(problem, run, most=most, report=tell, interrupted=interrupted)
+    run = finish(problem, run, most=most, parts=parts, report=tell, interrupted=interrupted)
     if folder is not None and run.finished:
         save_checkpoint(folder, problem, run)
     return run, curves
@@ -463,18 +464,26 @@ def _finish(
 
 def _choose_iterations(
     problem: Problem, run: RunState, report: Callable[[ProgressUpdate], None], interrupted: threading.Event
-) -> FoldCurves:
+) -> tuple[str, FoldCurves]:
+    """Whose nonlinear parts to train, and the folds that say for how long."""
     config, tau = problem.config, problem.initial_model.state_space.tau
 
     def make_fold(records: Sequence[Record]) -> Problem:
-        return start_problem(config, tau, Split(tuple(records), ()), None)
+        bla = approximate(records, config, order=int(config.nx))
+        return start_problem(config, tau, Split(tuple(records), ()), bla=bla)
 
     def tell(fold: int, iteration: int, error: float) -> None:
         note = f"fold {fold + 1} of {config.folds}"
         update = _update(problem, run, run)
         report(dataclasses.replace(update, step=iteration, max_steps=config.finish_steps, validation=error, note=note))
 
-    return choose_iterations(problem, make_fold, report=tell, interrupted=interrupted)
+    choices = ("f", "both") if config.finish_parts == AUTO else (config.finish_parts,)
+    found = {
+        parts: choose_iterations(problem, make_fold, parts=parts, report=tell, interrupted=interrupted)
+        for parts in choices
+    }
+    best = min(found, key=lambda parts: min(found[parts].pooled, default=np.inf))
+    return best, found[best]
 
 
 def _train_folds(

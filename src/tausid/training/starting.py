@@ -26,6 +26,8 @@ from tausid.windows import WindowSource
 TRAINED_START = 0.1
 # Windows that the encoder's linear start is fitted to, at most.
 ENCODER_WINDOWS = 200_000
+# A feedthrough must make the linear approximation's error smaller by this share to be believed.
+FEEDTHROUGH_GAIN = 0.05
 FROM_TENTH = ("trained", "trained-per-state")
 TAU_NAMES = (*LINEAR_METHODS, *FROM_TENTH, "bla-trained")
 
@@ -89,12 +91,36 @@ def _named_start(name: str, records: Sequence[Record], config: Config, bla: Line
     return Start(Tau(seconds, trainable=name != method, source=method), bla)
 
 
-def approximate(records: Sequence[Record], config: Config) -> LinearModel:
+def settle_structure(config: Config, records: Sequence[Record]) -> tuple[Config, LinearModel | None]:
+    """The settings with what a linear approximation says of the number of states and of a feedthrough.
+
+    Args:
+        config: the settings.
+        records: training records.
+
+    Returns:
+        The settings, and the linear approximation where one was needed.
+
+    Raises:
+        DataError: the records cannot carry one.
+    """
+    if AUTO not in (config.nx, config.feedthrough):
+        return config, None
+    ways = (False, True) if config.feedthrough == AUTO else (bool(config.feedthrough),)
+    found = [approximate(records, dataclasses.replace(config, feedthrough=way)) for way in ways]
+    errors = [float(np.sqrt(np.mean((bla.rmse / bla.scaling.y_std) ** 2))) for bla in found]
+    chosen = len(ways) - 1 if errors[-1] < (1 - FEEDTHROUGH_GAIN) * errors[0] else 0
+    nx = found[chosen].order if config.nx == AUTO else config.nx
+    return dataclasses.replace(config, nx=nx, feedthrough=ways[chosen]), found[chosen]
+
+
+def approximate(records: Sequence[Record], config: Config, order: int | None = None) -> LinearModel:
     """The best linear approximation with at most as many states as the model.
 
     Args:
         records: training records; those with more than one clock are resampled onto their median step.
         config: number of states, hold and feedthrough.
+        order: number of states of the approximation; by default what the records call for.
 
     Returns:
         The linear model.
@@ -103,10 +129,10 @@ def approximate(records: Sequence[Record], config: Config) -> LinearModel:
         DataError: the records cannot carry one.
     """
     hold = "first" if set(config.hold if isinstance(config.hold, tuple) else [config.hold]) == {"first"} else "zero"
-    feedthrough = config.feedthrough or hold == "first"
+    feedthrough = bool(config.feedthrough) or hold == "first"
     try:
         usable = linear_records(records, hold=hold)
-        bla = estimate_bla(usable, nx="auto", hold=hold, feedthrough=feedthrough)
+        bla = estimate_bla(usable, nx=order or "auto", hold=hold, feedthrough=feedthrough)
         if config.nx == AUTO or bla.order <= int(config.nx):
             return bla
         return estimate_bla(usable, nx=config.nx, hold=hold, feedthrough=feedthrough)
