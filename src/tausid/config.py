@@ -182,7 +182,14 @@ class Config:
             raise ConfigError(f"`feedthrough` must be true or false; got {self.feedthrough!r}. Choose one.")
         self._check_weights()
         _check_limits(self.output_limits)
-        for name in ("weight_decay", "nonlinear_decay", "contraction_weight", "dae_weight", "barrier_weight", "bias_range"):
+        for name in (
+            "weight_decay",
+            "nonlinear_decay",
+            "contraction_weight",
+            "dae_weight",
+            "barrier_weight",
+            "bias_range",
+        ):
             _check_number(name, getattr(self, name), least=0.0, open_end=False)
         names = self.hold if isinstance(self.hold, tuple) else (self.hold,)
         if not all(isinstance(name, str) for name in names):
@@ -196,7 +203,9 @@ class Config:
 
     def _check_finish(self) -> None:
         if self.finish == "none" and self.max_steps == 0:
-            raise ConfigError("`max_steps` must be at least 1 with finish='none', as nothing is trained otherwise; got 0.")
+            raise ConfigError(
+                "`max_steps` must be at least 1 with finish='none', as nothing is trained otherwise; got 0."
+            )
         if self.finish != "none" and self.folds and self.max_steps > 0:
             raise ConfigError(
                 f"`max_steps` must be 0 where folds choose the iterations of finish={self.finish!r}; got "

@@ -340,4 +340,3 @@ def _damped(matrix: Float[Array, "*B n n"], damping: Float[Array, ""]) -> Float[
 
 def _mean(squares: Float[Array, "J B ny"], where: Bool[Array, "J B ny"]) -> Float[Array, ""]:
     return jnp.sum(jnp.where(where, squares, 0.0)) / jnp.sum(where)
-
