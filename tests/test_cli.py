@@ -23,7 +23,8 @@ from tausid.training import fitting
 TAUSID = [sys.executable, "-c", "from tausid.cli import main; main()"]
 COLUMNS = ["--input", "u", "--output", "y", "--ts", "0.5"]
 UNITS = ["--unit", "u=V", "--unit", "y=mm"]
-SMALL = ["--tau", "2", "--nx", "2", "--recipe", "windows", "--set", "hidden=[8]", "--set", "horizon=20", "--set", "batch=16",
+SMALL = ["--tau", "2", "--nx", "2", "--recipe", "windows", "--set", "hidden=[8]",
+         "--set", "horizon=20", "--set", "batch=16",
          "--set", "validate_every=20"]  # fmt: skip
 
 
@@ -113,7 +114,7 @@ def test_a_fit_without_report_leaves_none_and_one_without_jinja2_says_why(tausid
 def test_progress_goes_to_standard_error_in_plain_lines(run):
     assert "compiling the training step" in run["stderr"]
     assert "step 60/60, loss" in run["stderr"]
-    assert "validation RMSE" in run["stderr"]
+    assert "held-out RMSE" in run["stderr"]
 
 
 def test_evaluate_gives_the_score_that_fit_reported(tausid_command, run):

@@ -142,8 +142,8 @@ def test_folds_stop_together_when_their_pooled_error_falls_no_more():
 
 
 LINEAR = {
-    "recipe": "windows", "tau": 2.0, "seed": 0, "nx": 2, "network": "polynomial", "degree": 1, "horizon": 50, "validation_fraction": 0.0,
-    "weight_decay": 0.0, "max_steps": 100, "learning_rate": 1e-2, "substeps": 2, "progress": None,
+    "recipe": "windows", "tau": 2.0, "seed": 0, "nx": 2, "network": "polynomial", "degree": 1, "horizon": 50,
+    "validation_fraction": 0.0, "weight_decay": 0.0, "max_steps": 100, "learning_rate": 1e-2, "substeps": 2, "progress": None,
 }  # fmt: skip
 
 
@@ -202,6 +202,6 @@ def test_sizes_that_cannot_be_compared_are_refused():
         tausid.choose_size(wiener_record(200), nx=[], hidden=[[4]], seed=0)
     with pytest.raises(ConfigError, match="held-out free run that stays finite"):
         tausid.choose_size(
-            wiener_record(200), nx=[1], hidden=[[2]], seed=0, recipe="windows", tau=2.0, horizon=20, max_steps=1, progress=None,
-            validation_fraction=0.0,
+            wiener_record(200), nx=[1], hidden=[[2]], seed=0, recipe="windows", tau=2.0, horizon=20, max_steps=1,
+            progress=None, validation_fraction=0.0,
         )  # fmt: skip

@@ -297,7 +297,7 @@ def build_state_space(
     Raises:
         ConfigError: tau has one value per state, but not nx of them.
     """
-    nx = config.nx
+    nx = config.order
     if tau.factor.shape not in ((), (nx,)):
         raise ConfigError(
             f"`tau` must be one number or one per state; got {tau.factor.size} for {nx} states. "
@@ -423,7 +423,7 @@ def _grown_from_zero(network: AbstractNetwork, last: Callable[[Any], Array], con
 
 def _stable_matrix(config: Config, rng: np.random.Generator) -> Float[np.ndarray, "nx nx"]:
     """Where A starts, before the small random weights: -I, or -MM' with a random M."""
-    nx = config.nx
+    nx = config.order
     if config.A_start == "-I":
         return -np.eye(nx)
     M = rng.uniform(-1.0, 1.0, (nx, nx)) / np.sqrt(nx)
@@ -432,11 +432,11 @@ def _stable_matrix(config: Config, rng: np.random.Generator) -> Float[np.ndarray
 
 def _make_initial(config: Config, nu: int, ny: int, n_records: int, rng: np.random.Generator) -> AbstractInitialState:
     if config.initial_state == "free":
-        return FreeState(jnp.zeros((n_records, config.nx)))
+        return FreeState(jnp.zeros((n_records, config.order)))
     sees_time = config.clock == "irregular"
     n_in = config.na * ny + config.nb * nu + sees_time * max(config.na, config.nb)
     make = _make_mlp if config.encoder == "mlp" else make_network
-    return Encoder(make(config, n_in, config.nx, rng), config.na, config.nb, sees_time)
+    return Encoder(make(config, n_in, config.order, rng), config.na, config.nb, sees_time)
 
 
 def _make_mlp(config: Config, n_in: int, n_out: int, rng: np.random.Generator) -> MLP:

@@ -98,7 +98,7 @@ def train_tau(records: Records, *, seed: int, **settings: Any) -> TauEstimate:
     late = path[len(path) // 2 :] or [float(np.mean(result.model.tau))]
     return TauEstimate(
         tau=float(np.mean(result.model.tau)),
-        tau_per_state=np.broadcast_to(np.asarray(result.model.tau), (result.config.nx,)).copy(),
+        tau_per_state=np.broadcast_to(np.asarray(result.model.tau), (result.config.order,)).copy(),
         ts=result.model.ts,
         method="trained",
         description=(
@@ -135,7 +135,7 @@ def search_tau(
         bounds: lowest and highest Ts/tau.
         workers: processes, each with one thread; by default one per core.
         report: called with each finished trial; by default a line on standard error.
-        **settings: further arguments of `fit`, such as `max_steps=1000`.
+        **settings: further arguments of `fit`, such as `nx=2`.
 
     Returns:
         The tau of the best trial; its spread covers the trials within ten percent of the best score.

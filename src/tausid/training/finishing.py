@@ -25,7 +25,7 @@ from tausid.records import Record
 from tausid.training.loop import Problem, RunState, score
 from tausid.training.objective import trainable
 from tausid.training.optimiser import OptimiserState, StepSettings
-from tausid.training.result import FoldCurves, HistoryRow
+from tausid.training.result import FoldCurve, FoldCurves, HistoryRow
 from tausid.training.second_order import FullError, Point, levenberg_marquardt
 from tausid.training.starting import start_encoder
 from tausid.windows import WindowSource
@@ -67,14 +67,36 @@ def finish(
             break
         if interrupted.is_set():
             return dataclasses.replace(run, status="interrupted")
-    return dataclasses.replace(run, finished=True)
+    simulates = np.isfinite(run.history[-1].loss)  # without a finite start there is no better point
+    return dataclasses.replace(run, status=run.status if simulates else "diverged", finished=True)
+
+
+@dataclass(frozen=True)
+class FoldPoint:
+    """Where a fold is.
+
+    Args:
+        fold: which one, from 0.
+        iteration: iterations taken.
+        trained: mean squared error of the outputs that it is trained on, normalized.
+        held_out: root mean squared error of those held out after each iteration so far, normalized.
+        seconds: time that the last iteration took.
+    """
+
+    fold: int
+    iteration: int
+    trained: float
+    held_out: tuple[float, ...]
+    seconds: float
 
 
 def choose_iterations(
     problem: Problem,
     make_fold: Callable[[Sequence[Record]], Problem],
     *,
-    report: Callable[[int, int, float], None],
+    known: Sequence[FoldCurve] = (),
+    keep: Callable[[Sequence[FoldCurve]], None] = lambda curves: None,
+    report: Callable[[FoldPoint], None],
     interrupted: threading.Event,
 ) -> FoldCurves:
     """How many iterations give the lowest error on held-out stretches of the training records.
@@ -85,32 +107,63 @@ def choose_iterations(
     Args:
         problem: what is trained on what.
         make_fold: the problem on records some of whose outputs are missing.
-        report: called with the fold, the iteration and the held-out error, normalized.
+        known: what the first folds said before an interruption.
+        keep: called with what all folds said so far after each of them.
+        report: called after each iteration.
         interrupted: ends the folds when it is set; `chosen` is then 0.
 
     Returns:
         The folds' curves.
     """
-    records, config = problem.split.train, problem.config
-    curves, weights = [], []
-    for k in range(config.folds):
-        fold = make_fold([without_stretch(record, k, config.folds, estimated_samples(config)) for record in records])
-        search = Search.over(fold, fold.initial_model.state_space, records)
-        errors: list[float] = []
-        for number, point in zip(range(1, config.finish_steps + 1), search.points(), strict=False):
-            errors.append(float(point.errors.held_out) ** 0.5)
-            report(k, number, errors[-1])
-            if point.converged or interrupted.is_set():
-                break
-        curves.append(errors + errors[-1:] * (config.finish_steps - len(errors)))
-        weights.append(int(jnp.sum(search.error.windows.measured & ~search.error.trained)))
+    config, curves = problem.config, list(known)
+    for k in range(len(curves), config.folds):
+        curve = _train_fold(problem, make_fold, k, report, interrupted)
         if interrupted.is_set():
-            return FoldCurves((), (), (), 0)
-    scores = np.array(curves)
-    pooled = np.sqrt(np.average(np.where(np.isfinite(scores), scores, np.inf) ** 2, axis=0, weights=weights))
-    steps = tuple(range(1, config.finish_steps + 1))
+            return FoldCurves((), (), (), 0, sum(done.seconds for done in (*curves, curve)))
+        curves.append(curve)
+        keep(curves)
+    return pool_iterations(curves, config.finish_steps)
+
+
+def _train_fold(
+    problem: Problem,
+    make_fold: Callable[[Sequence[Record]], Problem],
+    k: int,
+    report: Callable[[FoldPoint], None],
+    interrupted: threading.Event,
+) -> FoldCurve:
+    records, config = problem.split.train, problem.config
+    began = last = time.perf_counter()
+    fold = make_fold([without_stretch(record, k, config.folds, estimated_samples(config)) for record in records])
+    search = Search.over(fold, fold.initial_model.state_space, records)
+    errors: tuple[float, ...] = ()
+    for number, point in zip(range(1, config.finish_steps + 1), search.points(), strict=False):
+        errors = (*errors, float(point.errors.held_out) ** 0.5)
+        spent, last = time.perf_counter() - last, time.perf_counter()
+        report(FoldPoint(k, number, float(point.errors.trained), errors, spent))
+        if point.converged or interrupted.is_set():
+            break
+    scored = int(jnp.sum(search.error.windows.measured & ~search.error.trained))
+    return FoldCurve(errors, scored, time.perf_counter() - began)
+
+
+def pool_iterations(curves: Sequence[FoldCurve], most: int) -> FoldCurves:
+    """The folds' curves together; one that has converged stays at its last error.
+
+    Args:
+        curves: one per fold.
+        most: most iterations.
+
+    Returns:
+        The curves; `chosen` is 0 where no pooled error is finite.
+    """
+    scores = np.array([(*curve.errors, *curve.errors[-1:] * (most - len(curve.errors))) for curve in curves])
+    scores = np.where(np.isfinite(scores), scores, np.inf)
+    pooled = np.sqrt(np.average(scores**2, axis=0, weights=[curve.scored for curve in curves]))
+    steps = tuple(range(1, most + 1))
     chosen = steps[int(np.argmin(pooled))] if np.isfinite(pooled).any() else 0
-    return FoldCurves(steps, tuple(map(tuple, scores.tolist())), tuple(pooled.tolist()), chosen)
+    spent = sum(curve.seconds for curve in curves)
+    return FoldCurves(steps, tuple(map(tuple, scores.tolist())), tuple(pooled.tolist()), chosen, spent)
 
 
 def without_stretch(record: Record, k: int, folds: int, kept: int) -> Record:

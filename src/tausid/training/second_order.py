@@ -253,9 +253,10 @@ def levenberg_marquardt(error: FullError, weights: PyTree[Array], x0: Float[Arra
         for _ in range(TRIALS):
             trial = Point(*_moved(now.weights, now.x0, equations, jnp.asarray(damping)), now.errors, converged=True)
             found = _errors(error, trial.weights, trial.x0)
-            gain = 1.0 - float(found.objective) / float(now.errors.objective)
+            gain = float(now.errors.objective) - float(found.objective)
             if gain > 0:  # not so where the trial is NaN or infinite
-                now = Point(trial.weights, trial.x0, found, converged=gain < TOLERANCE)
+                converged = gain < TOLERANCE * float(now.errors.objective)
+                now = Point(trial.weights, trial.x0, found, converged)
                 damping = max(damping * LESS, LEAST_DAMPING)
                 break
             damping *= MORE

@@ -17,6 +17,7 @@ from tausid.config import AUTO, Config
 from tausid.errors import ConfigError, DataError, unknown_name
 from tausid.linear import LinearModel, estimate_bla
 from tausid.models import Encoder, FreeState, StateSpace, free_parameters
+from tausid.networks import MLP
 from tausid.records import Record
 from tausid.tau import Tau
 from tausid.tau_estimation import LINEAR_METHODS, TauEstimate, linear_records, tau_of_model, tau_of_outputs
@@ -83,7 +84,7 @@ def _named_start(name: str, records: Sequence[Record], config: Config, bla: Line
     if bla is None and (name not in FROM_TENTH or config.init == "bla"):
         bla = approximate(records, config)
     if bla is None or name in FROM_TENTH:
-        start = np.full(config.nx if name == "trained-per-state" else (), median_step(records) / TRAINED_START)
+        start = np.full(config.order if name == "trained-per-state" else (), median_step(records) / TRAINED_START)
         return Start(Tau(start, trainable=True, source="Ts/tau = 0.1"), bla)
     seconds, _ = tau_of_model(bla, linear_records(records, hold=bla.hold), method=method, x0=bla.x0)
     return Start(Tau(seconds, trainable=name != method, source=method), bla)
@@ -194,7 +195,7 @@ def start_encoder(model: StateSpace, source: WindowSource, states_at: Callable[[
         The model.
     """
     initial = model.initial
-    assert isinstance(initial, Encoder)
+    assert isinstance(initial, Encoder) and not isinstance(initial.network, MLP)
     every = max(1, -(-source.count // ENCODER_WINDOWS))
     index = jnp.arange(0, source.count, every)
     past_u, past_y, lag = source.past(index)
