@@ -143,7 +143,8 @@ def test_folds_stop_together_when_their_pooled_error_falls_no_more():
 
 LINEAR = {
     "recipe": "windows", "tau": 2.0, "seed": 0, "nx": 2, "network": "polynomial", "degree": 1, "horizon": 50,
-    "validation_fraction": 0.0, "weight_decay": 0.0, "max_steps": 100, "learning_rate": 1e-2, "substeps": 2, "progress": None,
+    "validation_fraction": 0.0, "weight_decay": 0.0, "max_steps": 100, "learning_rate": 1e-2, "substeps": 2,
+    "progress": None,
 }  # fmt: skip
 
 

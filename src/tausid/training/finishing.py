@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from tausid.config import FULL
+from tausid.errors import ConfigError
 from tausid.free_run import estimated_samples
 from tausid.models import FreeState, StateSpace
 from tausid.records import Record
@@ -156,10 +157,18 @@ def pool_iterations(curves: Sequence[FoldCurve], most: int) -> FoldCurves:
 
     Returns:
         The curves; `chosen` is 0 where no pooled error is finite.
+
+    Raises:
+        ConfigError: no fold holds out any measured output.
     """
     scores = np.array([(*curve.errors, *curve.errors[-1:] * (most - len(curve.errors))) for curve in curves])
     scores = np.where(np.isfinite(scores), scores, np.inf)
-    pooled = np.sqrt(np.average(scores**2, axis=0, weights=[curve.scored for curve in curves]))
+    counts = np.array([curve.scored for curve in curves])
+    if not counts.any():
+        raise ConfigError(
+            f"`folds` must hold out measured outputs; none of {len(curves)} folds does. Use folds=0, or longer records."
+        )
+    pooled = np.sqrt(np.average(scores[counts > 0] ** 2, axis=0, weights=counts[counts > 0]))
     steps = tuple(range(1, most + 1))
     chosen = steps[int(np.argmin(pooled))] if np.isfinite(pooled).any() else 0
     spent = sum(curve.seconds for curve in curves)
@@ -173,14 +182,15 @@ def without_stretch(record: Record, k: int, folds: int, kept: int) -> Record:
         record: the record.
         k: which stretch, from 0.
         folds: how many stretches of equal length there are.
-        kept: leading samples of the record that stay: without them nothing would be known of its initial state.
+        kept: leading samples of the record that stay, at most half a stretch: without them nothing would be known of
+            its initial state.
 
     Returns:
         The record; NaN where outputs are left out.
     """
     start, stop = (round(len(record) * i / folds) for i in (k, k + 1))
     y = np.array(record.y, float)
-    y[max(start, kept) : stop] = np.nan
+    y[max(start, min(kept, len(record) // (2 * folds))) : stop] = np.nan
     return dataclasses.replace(record, y=y)
 
 
