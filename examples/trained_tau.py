@@ -1,7 +1,7 @@
 """What does tau do, and can it be trained?
 
-Trains the same networks from random weights with three fixed values of tau and with a trained one, a few seeds each, and prints the free-run
-errors on the test record side by side.
+Trains the same networks from random weights with three fixed values of tau and with a trained one, a few seeds each,
+and prints the free-run errors on the test record side by side.
 
     python examples/trained_tau.py [--steps 800] [--seeds 2]
 """

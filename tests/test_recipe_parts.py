@@ -73,7 +73,7 @@ def test_folds_that_leave_nothing_are_refused():
 def test_folds_are_checked(settings):
     with pytest.raises(ConfigError, match="`folds` must be 0, or 2 and more"):
         tausid.recipe_config("windows", **settings)
-    with pytest.raises(ConfigError, match="`finish` must be 'none' with folds"):
+    with pytest.raises(ConfigError, match="`max_steps` must be 0 where folds choose the iterations"):
         tausid.recipe_config("windows", folds=2, finish="lm")
     with pytest.raises(ConfigError, match="`folds` must have no validation records"):
         small_fit(folds=2, validation=wiener_record(60))

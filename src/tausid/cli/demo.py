@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import tausid
 from tausid.cli.printing import describe_tau, print_pairs, print_scores
@@ -26,7 +27,7 @@ def run_demo(out: Path, iterations: int | None = None) -> None:
     """
     check_writable(out)
     data = load_tanks()
-    changes = {} if iterations is None else {"finish_steps": iterations}
+    changes: dict[str, Any] = {} if iterations is None else {"finish_steps": iterations}
     result = tausid.fit(data.train, seed=0, **changes)
     if result.status == "interrupted":
         raise KeyboardInterrupt
