@@ -66,13 +66,14 @@ class Config:
         patience: steps without a better validation score after which training stops.
         validate_every: steps between two validations.
         validation_error: what is validated: `free-run` simulations of the validation records, or `windows` of them.
-        folds: held-out stretches per training record that choose the number of steps together, before a final fit on
-            everything; 0 for none. They take the place of `validation_fraction`.
+        folds: held-out stretches per training record that choose the number of Adam's steps, or without those of the
+            finish's iterations, before a final fit on everything; 0 for none. They take the place of
+            `validation_fraction`.
         validation_fraction: share of each training record held out at its end (`clean` protocol); 0 for none.
         output_weights: how much the squared error of each output counts, in training and validation; None is equally.
-        finish: what follows Adam, or takes its place where `max_steps` is 0: `none`, or `lm`, Levenberg-Marquardt on the
-            full simulation error in double precision.
-        finish_steps: most iterations of the finish.
+        finish: what follows Adam, or takes its place where `max_steps` is 0: `none`, or `lm`, Levenberg-Marquardt on
+            the full simulation error in double precision.
+        finish_steps: most iterations of the finish; folds may choose fewer.
         finish_parts: whose nonlinear parts the finish trains: `f`, those of the state network alone; `both`, those of
             the output network, too; or `auto`, what folds say.
         learning_rate: Adam's rate at the first step.
@@ -169,6 +170,10 @@ class Config:
                 f"`initial_state` 'free' must have horizon='full', as a record has one initial state and not one per "
                 f"window; got horizon={self.horizon!r}. Use horizon='full', or the encoder."
             )
+        if self.initial_state == "free" and self.nx == AUTO:
+            raise ConfigError(
+                "`nx` must be a number with initial_state='free'; got 'auto'. Give one, or use the encoder."
+            )
         if self.folds == 1 or (self.folds and (self.protocol == "paper" or self.initial_state == "free")):
             raise ConfigError(
                 "`folds` must be 0, or 2 and more with protocol='clean' and initial_state='encoder'; got "
@@ -186,7 +191,14 @@ class Config:
             raise ConfigError(f"`feedthrough` must be true, false or 'auto'; got {self.feedthrough!r}. Choose one.")
         self._check_weights()
         _check_limits(self.output_limits)
-        for name in ("weight_decay", "nonlinear_decay", "contraction_weight", "dae_weight", "barrier_weight", "bias_range"):
+        for name in (
+            "weight_decay",
+            "nonlinear_decay",
+            "contraction_weight",
+            "dae_weight",
+            "barrier_weight",
+            "bias_range",
+        ):
             _check_number(name, getattr(self, name), least=0.0, open_end=False)
         names = self.hold if isinstance(self.hold, tuple) else (self.hold,)
         if not all(isinstance(name, str) for name in names):
@@ -200,11 +212,13 @@ class Config:
 
     def _check_finish(self) -> None:
         if self.finish == "none" and self.max_steps == 0:
-            raise ConfigError("`max_steps` must be at least 1 with finish='none', as nothing is trained otherwise; got 0.")
+            raise ConfigError(
+                "`max_steps` must be at least 1 with finish='none', as nothing is trained otherwise; got 0."
+            )
         if self.finish != "none" and self.folds and self.max_steps > 0:
             raise ConfigError(
                 f"`max_steps` must be 0 where folds choose the iterations of finish={self.finish!r}; got "
-                f"{self.max_steps}. Leave out Adam's steps, the folds, or the finish."
+                f"{self.max_steps}. Leave `max_steps` out, or take recipe='windows', which is trained by Adam."
             )
         if self.finish_parts == AUTO and not self.folds:
             raise ConfigError(
@@ -226,6 +240,17 @@ class Config:
             _check_number("output_weights", weight, least=0.0, open_end=False)
         if not any(weights):
             raise ConfigError("`output_weights` must not all be zero; got only zeros. Give one output a weight.")
+
+    @property
+    def order(self) -> int:
+        """The number of states, once the data have said it.
+
+        Raises:
+            ConfigError: `nx` is still `auto`.
+        """
+        if isinstance(self.nx, str):
+            raise ConfigError(f"`nx` must be a number where no records are at hand; got {self.nx!r}. Give one.")
+        return self.nx
 
     @property
     def horizons(self) -> tuple[int | str, ...]:

@@ -52,6 +52,15 @@ class AbstractNetwork(eqx.Module):
     def __call__(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
         """The value at `z`."""
 
+    @property
+    @abstractmethod
+    def readout(self) -> Float[Array, "n_out n_features"]:
+        """The last layer: `h(z) = linear z + readout features(z)`."""
+
+    @abstractmethod
+    def features(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_features"]:
+        """What the last layer sees at `z`."""
+
 
 class MLP(eqx.Module):
     """Hidden layers and a linear output layer, `W_n s(... s(W_1 z + b_1) ...) + b_n`.
@@ -99,12 +108,16 @@ class MLP(eqx.Module):
 
     def __call__(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
         """The value at `z`."""
-        activate = get_activation(self.activation)
         hidden = len(self.weights) - 1
-        for weight, bias in zip(self.weights[:-1], self.biases[:hidden], strict=True):
-            z = activate(z @ weight.T + bias)
-        out = z @ self.weights[-1].T
+        out = self.features(z) @ self.weights[-1].T
         return out + self.biases[hidden] if len(self.biases) > hidden else out
+
+    def features(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_features"]:
+        """What the last layer sees at `z`."""
+        activate = get_activation(self.activation)
+        for weight, bias in zip(self.weights[:-1], self.biases[: len(self.weights) - 1], strict=True):
+            z = activate(z @ weight.T + bias)
+        return z
 
 
 class ResidualMLP(AbstractNetwork):
@@ -156,6 +169,15 @@ class ResidualMLP(AbstractNetwork):
         """The value at `z`."""
         return z @ self.linear.T + self.mlp(z)
 
+    @property
+    def readout(self) -> Float[Array, "n_out n_features"]:
+        """The last layer's weights."""
+        return self.mlp.weights[-1]
+
+    def features(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_features"]:
+        """The last hidden layer at `z`."""
+        return self.mlp.features(z)
+
 
 class Polynomial(AbstractNetwork):
     """A polynomial without a constant: `linear z + coefficients m(z)`, `m` all monomials of degree 2 to `degree`.
@@ -195,7 +217,16 @@ class Polynomial(AbstractNetwork):
 
     def __call__(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
         """The value at `z`."""
-        return z @ self.linear.T + monomials(z, self.degree) @ self.coefficients.T
+        return z @ self.linear.T + self.features(z) @ self.coefficients.T
+
+    @property
+    def readout(self) -> Float[Array, "n_out n_features"]:
+        """The coefficients of degree two and more."""
+        return self.coefficients
+
+    def features(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_features"]:
+        """The monomials at `z`."""
+        return monomials(z, self.degree)
 
 
 class Zero(AbstractNetwork):
@@ -220,6 +251,15 @@ class Zero(AbstractNetwork):
     def __call__(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
         """Zero."""
         return jnp.zeros((*z.shape[:-1], self.n_out), z.dtype)
+
+    @property
+    def readout(self) -> Float[Array, "n_out n_features"]:
+        """Nothing is read."""
+        return jnp.zeros((self.n_out, 0))
+
+    def features(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_features"]:
+        """Nothing is seen."""
+        return jnp.zeros((*z.shape[:-1], 0), z.dtype)
 
 
 def monomials(z: Float[Array, "*batch n_in"], degree: int) -> Float[Array, "*batch n_monomials"]:

@@ -18,14 +18,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from tausid.config import FULL
+from tausid.config import AUTO, FULL, Config
+from tausid.errors import ConfigError
 from tausid.free_run import estimated_samples
 from tausid.models import FreeState, StateSpace, nonlinear_part
 from tausid.records import Record
 from tausid.training.loop import Problem, RunState, score
 from tausid.training.objective import trainable
 from tausid.training.optimiser import OptimiserState, StepSettings
-from tausid.training.result import FoldCurves, HistoryRow
+from tausid.training.result import FoldCurve, FoldCurves, HistoryRow
 from tausid.training.second_order import FullError, Point, levenberg_marquardt
 from tausid.training.starting import start_encoder
 from tausid.windows import WindowSource
@@ -69,18 +70,39 @@ def finish(
             break
         if interrupted.is_set():
             return dataclasses.replace(run, status="interrupted")
-    return dataclasses.replace(run, finished=True)
+    simulates = np.isfinite(run.history[-1].loss)  # without a finite start there is no better point
+    return dataclasses.replace(run, status=run.status if simulates else "diverged", finished=True)
+
+
+@dataclass(frozen=True)
+class FoldPoint:
+    """Where a fold is.
+
+    Args:
+        fold: which one, from 0.
+        iteration: iterations taken.
+        trained: mean squared error of the outputs that it is trained on, normalized.
+        held_out: root mean squared error of those held out after each iteration so far, normalized.
+        seconds: time that the last iteration took.
+    """
+
+    fold: int
+    iteration: int
+    trained: float
+    held_out: tuple[float, ...]
+    seconds: float
 
 
 def choose_iterations(
     problem: Problem,
     make_fold: Callable[[Sequence[Record]], Problem],
     *,
-    parts: str,
-    report: Callable[[int, int, float], None],
+    known: Sequence[FoldCurve] = (),
+    keep: Callable[[Sequence[FoldCurve]], None] = lambda curves: None,
+    report: Callable[[FoldPoint], None],
     interrupted: threading.Event,
 ) -> FoldCurves:
-    """How many iterations give the lowest error on held-out stretches of the training records.
+    """How many iterations give the lowest error on held-out stretches of the training records, and of which parts.
 
     Fold k is trained without the outputs of the k-th stretch of each record, for which it is simulated all the same:
     the inputs are known. Its scaling and its start are its own.
@@ -88,33 +110,103 @@ def choose_iterations(
     Args:
         problem: what is trained on what.
         make_fold: the problem on records some of whose outputs are missing.
-        parts: whose nonlinear parts are trained, `f` or `both`.
-        report: called with the fold, the iteration and the held-out error, normalized.
+        known: what the first folds said before an interruption.
+        keep: called with what all folds said so far after each of them.
+        report: called after each iteration.
         interrupted: ends the folds when it is set; `chosen` is then 0.
 
     Returns:
-        The folds' curves.
+        The folds' curves, for the parts with the lowest pooled error.
     """
-    records, config = problem.split.train, problem.config
-    curves, weights = [], []
-    for k in range(config.folds):
-        fold = make_fold([without_stretch(record, k, config.folds, estimated_samples(config)) for record in records])
-        search = Search.over(fold, fold.initial_model.state_space, parts, records)
-        errors: list[float] = []
-        for number, point in zip(range(1, config.finish_steps + 1), search.points(), strict=False):
-            errors.append(float(point.errors.held_out) ** 0.5)
-            report(k, number, errors[-1])
-            if point.converged or interrupted.is_set():
-                break
-        curves.append(errors + errors[-1:] * (config.finish_steps - len(errors)))
-        weights.append(int(jnp.sum(search.error.windows.measured & ~search.error.trained)))
+    config, curves = problem.config, list(known)
+    for k in range(len(curves), rounds(config)):
+        curve = _train_fold(problem, make_fold, k, report, interrupted)
         if interrupted.is_set():
-            return FoldCurves((), (), (), 0)
-    scores = np.array(curves)
-    pooled = np.sqrt(np.average(np.where(np.isfinite(scores), scores, np.inf) ** 2, axis=0, weights=weights))
-    steps = tuple(range(1, config.finish_steps + 1))
+            return FoldCurves((), (), (), 0, sum(done.seconds for done in (*curves, curve)))
+        curves.append(curve)
+        keep(curves)
+    n = config.folds
+    pooled = [
+        dataclasses.replace(pool_iterations(curves[n * i : n * (i + 1)], config.finish_steps), parts=parts)
+        for i, parts in enumerate(choices_of_parts(config))
+    ]
+    best = min(pooled, key=lambda curves: min(curves.pooled))
+    return dataclasses.replace(best, seconds=sum(curves.seconds for curves in pooled))
+
+
+def choices_of_parts(config: Config) -> tuple[str, ...]:
+    """Whose nonlinear parts may be trained, the simpler choice first.
+
+    Args:
+        config: the settings.
+
+    Returns:
+        One choice, or several for folds to choose from.
+    """
+    return ("f", "both") if config.finish_parts == AUTO else (config.finish_parts,)
+
+
+def rounds(config: Config) -> int:
+    """How many folds are trained: all of them for each choice.
+
+    Args:
+        config: the settings.
+
+    Returns:
+        Their number.
+    """
+    return config.folds * len(choices_of_parts(config))
+
+
+def _train_fold(
+    problem: Problem,
+    make_fold: Callable[[Sequence[Record]], Problem],
+    k: int,
+    report: Callable[[FoldPoint], None],
+    interrupted: threading.Event,
+) -> FoldCurve:
+    records, config = problem.split.train, problem.config
+    began = last = time.perf_counter()
+    which, stretch = divmod(k, config.folds)
+    kept = estimated_samples(config)
+    fold = make_fold([without_stretch(record, stretch, config.folds, kept) for record in records])
+    search = Search.over(fold, fold.initial_model.state_space, choices_of_parts(config)[which], records)
+    errors: tuple[float, ...] = ()
+    for number, point in zip(range(1, config.finish_steps + 1), search.points(), strict=False):
+        errors = (*errors, float(point.errors.held_out) ** 0.5)
+        spent, last = time.perf_counter() - last, time.perf_counter()
+        report(FoldPoint(k, number, float(point.errors.trained), errors, spent))
+        if point.converged or interrupted.is_set():
+            break
+    scored = int(jnp.sum(search.error.windows.measured & ~search.error.trained))
+    return FoldCurve(errors, scored, time.perf_counter() - began)
+
+
+def pool_iterations(curves: Sequence[FoldCurve], most: int) -> FoldCurves:
+    """The folds' curves together; one that has converged stays at its last error.
+
+    Args:
+        curves: one per fold.
+        most: most iterations.
+
+    Returns:
+        The curves; `chosen` is 0 where no pooled error is finite.
+
+    Raises:
+        ConfigError: no fold holds out any measured output.
+    """
+    scores = np.array([(*curve.errors, *curve.errors[-1:] * (most - len(curve.errors))) for curve in curves])
+    scores = np.where(np.isfinite(scores), scores, np.inf)
+    counts = np.array([curve.scored for curve in curves])
+    if not counts.any():
+        raise ConfigError(
+            f"`folds` must hold out measured outputs; none of {len(curves)} folds does. Use folds=0, or longer records."
+        )
+    pooled = np.sqrt(np.average(scores[counts > 0] ** 2, axis=0, weights=counts[counts > 0]))
+    steps = tuple(range(1, most + 1))
     chosen = steps[int(np.argmin(pooled))] if np.isfinite(pooled).any() else 0
-    return FoldCurves(steps, tuple(map(tuple, scores.tolist())), tuple(pooled.tolist()), chosen)
+    spent = sum(curve.seconds for curve in curves)
+    return FoldCurves(steps, tuple(map(tuple, scores.tolist())), tuple(pooled.tolist()), chosen, spent)
 
 
 def without_stretch(record: Record, k: int, folds: int, kept: int) -> Record:
@@ -124,14 +216,15 @@ def without_stretch(record: Record, k: int, folds: int, kept: int) -> Record:
         record: the record.
         k: which stretch, from 0.
         folds: how many stretches of equal length there are.
-        kept: leading samples of the record that stay: without them nothing would be known of its initial state.
+        kept: leading samples of the record that stay, at most half a stretch: without them nothing would be known of
+            its initial state.
 
     Returns:
         The record; NaN where outputs are left out.
     """
     start, stop = (round(len(record) * i / folds) for i in (k, k + 1))
     y = np.array(record.y, float)
-    y[max(start, kept) : stop] = np.nan
+    y[max(start, min(kept, len(record) // (2 * folds))) : stop] = np.nan
     return dataclasses.replace(record, y=y)
 
 
@@ -154,9 +247,7 @@ class Search:
     source: WindowSource
 
     @classmethod
-    def over(
-        cls, problem: Problem, start: StateSpace, parts: str, records: Sequence[Record] | None = None
-    ) -> Search:
+    def over(cls, problem: Problem, start: StateSpace, parts: str, records: Sequence[Record] | None = None) -> Search:
         """A search from a model.
 
         Args:
@@ -174,9 +265,10 @@ class Search:
             source = trained if records is None else _whole_windows(problem, records)
             windows = source.gather(jnp.arange(source.count))
             counted = trained.gather(jnp.arange(trained.count)).measured
-            weights, fixed = eqx.partition(model, _moving(model, parts))
+            weights, fixed = eqx.partition(dataclasses.replace(model, limits=None), _moving(model, parts))
             penalties = StepSettings.from_config(problem.config).penalties
-            error = FullError(windows, counted, fixed, penalties, problem.initial_model.integrator)
+            limits = None if model.limits is None else jnp.asarray(model.limits).T
+            error = FullError(windows, counted, fixed, limits, penalties, problem.initial_model.integrator)
             return cls(problem, error, weights, _first_states(problem, model), source)
 
     def points(self) -> Iterator[Point]:
@@ -206,7 +298,7 @@ class Search:
         if isinstance(model.initial, FreeState):
             x0 = np.asarray(point.x0).astype(model.initial.x0.dtype)
             return eqx.tree_at(lambda m: m.initial.x0, model, jnp.asarray(x0))
-        return start_encoder(model, self.problem.source, self._at_samples(states))
+        return start_encoder(model, self.problem.source, self._at_samples(states), bend=True)
 
     def _at_samples(self, states: Float[np.ndarray, "J B nx"]) -> Callable[[np.ndarray], np.ndarray]:
         """States by sample, counted through all records; NaN where nothing was simulated."""

@@ -42,7 +42,8 @@ class FullError(eqx.Module):
     Args:
         windows: whole records, one window each.
         trained: which measured outputs count; the others are held out.
-        fixed: the model's leaves that are not trained.
+        fixed: the model's leaves that are not trained; its limits are those below.
+        limits: lowest and highest values of the outputs, an array and so no reason to compile anew; None without.
         penalties: weights of the outputs and of the weight decays.
         integrator: how to integrate.
     """
@@ -50,6 +51,7 @@ class FullError(eqx.Module):
     windows: Windows
     trained: Bool[Array, "J B ny"]
     fixed: PyTree[Array]
+    limits: Float[Array, "2 ny"] | None
     penalties: Penalties = eqx.field(static=True)
     integrator: FixedStep = eqx.field(static=True)
 
@@ -63,6 +65,17 @@ class FullError(eqx.Module):
             The model.
         """
         return eqx.combine(weights, self.fixed)
+
+    def limit(self, y: Float[Array, "*B ny"]) -> Float[Array, "*B ny"]:
+        """Outputs within their limits.
+
+        Args:
+            y: outputs without.
+
+        Returns:
+            The outputs.
+        """
+        return y if self.limits is None else jnp.clip(y, *self.limits)
 
     def states(self, weights: PyTree[Array], x0: Float[Array, "B nx"]) -> Float[Array, "J B nx"]:
         """States along the records.
@@ -86,7 +99,7 @@ class FullError(eqx.Module):
         Returns:
             The errors.
         """
-        y_hat = self.model(weights).output(self.states(weights, x0), self.windows.u)
+        y_hat = self.limit(self.model(weights).output(self.states(weights, x0), self.windows.u))
         squares = self.output_weights * (y_hat - self.windows.y) ** 2
         held_out = self.windows.measured & ~self.trained
         theta = ravel_pytree(weights)[0]
@@ -202,8 +215,8 @@ def normal_equations(error: FullError, weights: PyTree[Array], x0: Float[Array, 
         Bt, A = slopes(theta, along, chunk.u, chunk.u_next, chunk.dt)
         Dt, C = output_slopes(theta, along, chunk.u)
         S, J = jax.lax.scan(carry_along, S, (A, Bt, C, Dt))  # J: (chunk, B, ny, P + nx)
-        beyond = error.model(weights).unlimited_output(along, chunk.u)
-        y_hat = error.model(weights).limit(beyond)
+        beyond = error.model(weights).output(along, chunk.u)
+        y_hat = error.limit(beyond)
         residual = chunk.scale * (y_hat - chunk.y)
         # An output that rests at its limit does not move with what lies beyond.
         J = J * jnp.where(y_hat == beyond, chunk.scale, 0.0)[..., None]
@@ -253,9 +266,10 @@ def levenberg_marquardt(error: FullError, weights: PyTree[Array], x0: Float[Arra
         for _ in range(TRIALS):
             trial = Point(*_moved(now.weights, now.x0, equations, jnp.asarray(damping)), now.errors, converged=True)
             found = _errors(error, trial.weights, trial.x0)
-            gain = 1.0 - float(found.objective) / float(now.errors.objective)
+            gain = float(now.errors.objective) - float(found.objective)
             if gain > 0:  # not so where the trial is NaN or infinite
-                now = Point(trial.weights, trial.x0, found, converged=gain < TOLERANCE)
+                converged = gain < TOLERANCE * float(now.errors.objective)
+                now = Point(trial.weights, trial.x0, found, converged)
                 damping = max(damping * LESS, LEAST_DAMPING)
                 break
             damping *= MORE
@@ -314,7 +328,7 @@ def _step(error: FullError, unravel: Callable[[Array], PyTree[Array]]) -> Callab
 
 def _output(error: FullError, unravel: Callable[[Array], PyTree[Array]]) -> Callable[..., Array]:
     def output(theta: Array, x: Array, u: Array) -> Array:
-        return error.model(unravel(theta)).unlimited_output(x, u)
+        return error.model(unravel(theta)).output(x, u)
 
     return output
 
@@ -340,4 +354,3 @@ def _damped(matrix: Float[Array, "*B n n"], damping: Float[Array, ""]) -> Float[
 
 def _mean(squares: Float[Array, "J B ny"], where: Bool[Array, "J B ny"]) -> Float[Array, ""]:
     return jnp.sum(jnp.where(where, squares, 0.0)) / jnp.sum(where)
-

@@ -16,7 +16,8 @@ from tausid.clocks import median_step
 from tausid.config import AUTO, Config
 from tausid.errors import ConfigError, DataError, unknown_name
 from tausid.linear import LinearModel, estimate_bla
-from tausid.models import Encoder, FreeState, StateSpace, free_parameters
+from tausid.models import Encoder, FreeState, StateSpace, free_parameters, readout_of
+from tausid.networks import AbstractNetwork
 from tausid.records import Record
 from tausid.tau import Tau
 from tausid.tau_estimation import LINEAR_METHODS, TauEstimate, linear_records, tau_of_model, tau_of_outputs
@@ -26,6 +27,8 @@ from tausid.windows import WindowSource
 TRAINED_START = 0.1
 # Windows that the encoder's linear start is fitted to, at most.
 ENCODER_WINDOWS = 200_000
+# Ridge of the encoder's least squares, per sample of unit variance: that of single precision's rounding.
+RIDGE = 1e-9
 # A feedthrough must make the linear approximation's error smaller by this share to be believed.
 FEEDTHROUGH_GAIN = 0.05
 FROM_TENTH = ("trained", "trained-per-state")
@@ -85,7 +88,7 @@ def _named_start(name: str, records: Sequence[Record], config: Config, bla: Line
     if bla is None and (name not in FROM_TENTH or config.init == "bla"):
         bla = approximate(records, config)
     if bla is None or name in FROM_TENTH:
-        start = np.full(config.nx if name == "trained-per-state" else (), median_step(records) / TRAINED_START)
+        start = np.full(config.order if name == "trained-per-state" else (), median_step(records) / TRAINED_START)
         return Start(Tau(start, trainable=True, source="Ts/tau = 0.1"), bla)
     seconds, _ = tau_of_model(bla, linear_records(records, hold=bla.hold), method=method, x0=bla.x0)
     return Start(Tau(seconds, trainable=name != method, source=method), bla)
@@ -207,20 +210,23 @@ def in_dissipative_basis(bla: LinearModel) -> LinearModel:
     )
 
 
-def start_encoder(model: StateSpace, source: WindowSource, states_at: Callable[[np.ndarray], np.ndarray]) -> StateSpace:
-    """The model with the linear part of its encoder the least-squares map from past samples to known states, or to what
-    the nonlinear part leaves of them.
+def start_encoder(
+    model: StateSpace, source: WindowSource, states_at: Callable[[np.ndarray], np.ndarray], *, bend: bool = False
+) -> StateSpace:
+    """The model with the linear part of its encoder the least-squares map from past samples to known states.
 
     Args:
         model: the model, with an encoder that has a linear part.
         source: the training windows.
         states_at: the first states at samples, counted through all records; NaN where they are not known.
+        bend: whether the last layer of the encoder's nonlinear part is fitted, too; otherwise the linear part is fitted
+            to what the nonlinear one leaves.
 
     Returns:
         The model.
     """
     initial = model.initial
-    assert isinstance(initial, Encoder)
+    assert isinstance(initial, Encoder) and isinstance(initial.network, AbstractNetwork)
     every = max(1, -(-source.count // ENCODER_WINDOWS))
     index = jnp.arange(0, source.count, every)
     past_u, past_y, lag = source.past(index)
@@ -229,11 +235,26 @@ def start_encoder(model: StateSpace, source: WindowSource, states_at: Callable[[
     seen = np.concatenate([np.zeros((len(index), 0)), *map(np.asarray, columns)], axis=1)
     states = states_at(np.asarray(source.starts(index)))
     known = ~np.isnan(states).any(axis=1)
-    bent = np.asarray(initial.network(jnp.asarray(seen)) - jnp.asarray(seen) @ initial.network.linear.T)
-    left = states - bent[:, : states.shape[1]]
-    fitted = np.linalg.lstsq(seen[known], left[known], rcond=None)[0].T
-    linear = np.pad(fitted, ((0, model.nx - states.shape[1]), (0, 0)))
-    return eqx.tree_at(lambda m: m.initial.network.linear, model, jnp.asarray(linear))
+    features = np.asarray(initial.network.features(jnp.asarray(seen)), float)
+    count, readout = states.shape[1], np.array(initial.network.readout)
+    columns_of_fit = np.concatenate([seen, features], axis=1) if bend else seen
+    target = states if bend else states - features @ readout[:count].T
+    fitted = _ridge(columns_of_fit[known], target[known])
+    linear = np.pad(fitted[:, : seen.shape[1]], ((0, model.nx - count), (0, 0)))
+    model = eqx.tree_at(lambda m: m.initial.network.linear, model, jnp.asarray(linear))
+    if not bend:
+        return model
+    readout[:count] = fitted[:, seen.shape[1] :]
+    where = readout_of(initial.network)
+    return eqx.tree_at(lambda m: where(m.initial.network), model, jnp.asarray(readout))
+
+
+def _ridge(columns: Float[np.ndarray, "n p"], targets: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "q p"]:
+    """Least squares with so little a ridge that it only tames what rounding leaves undecided."""
+    p, q = columns.shape[1], targets.shape[1]
+    ridge = np.sqrt(RIDGE * len(columns)) * np.eye(p)
+    rows, values = np.concatenate([columns, ridge]), np.concatenate([targets, np.zeros((p, q))])
+    return np.linalg.lstsq(rows, values, rcond=None)[0].T
 
 
 def _states_at(
