@@ -45,8 +45,8 @@ class Config:
         clock: `irregular` where the encoder sees the time stamps of its samples, too; `regular` where it does not;
             `auto` becomes the first where the training records have more than one time step.
         correction: what corrects known equations, where such are given: `none`, or a `network` in the state equation.
-        feedthrough: whether the outputs depend on the inputs at once, y = g(x, u), or not, y = g(x); `auto` for what the
-            best linear approximation says.
+        feedthrough: whether the outputs depend on the inputs at once, y = g(x, u), or not, y = g(x); `auto` for what
+            the best linear approximation says.
         output_limits: range of the simulated outputs in physical units: `none`; [lowest, highest] for one output or one
             such pair per output, None for an open end; or `auto`, where the training records run into a limit.
         stepper: explicit Runge-Kutta method.
@@ -222,7 +222,8 @@ class Config:
             )
         if self.finish_parts == AUTO and not self.folds:
             raise ConfigError(
-                "`finish_parts` 'auto' must have folds, which decide; got folds=0. Set finish_parts='both' or 'f', or folds=4."
+                "`finish_parts` 'auto' must have folds, which decide; got folds=0. "
+                "Set finish_parts='both' or 'f', or folds=4."
             )
         if self.finish != "none" and self.encoder == "mlp" and self.initial_state == "encoder":
             raise ConfigError(

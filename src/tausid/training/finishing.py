@@ -265,7 +265,8 @@ class Search:
             source = trained if records is None else _whole_windows(problem, records)
             windows = source.gather(jnp.arange(source.count))
             counted = trained.gather(jnp.arange(trained.count)).measured
-            weights, fixed = eqx.partition(dataclasses.replace(model, limits=None), _moving(model, parts))
+            bare = dataclasses.replace(model, limits=None)
+            weights, fixed = eqx.partition(bare, _moving(bare, parts))
             penalties = StepSettings.from_config(problem.config).penalties
             limits = None if model.limits is None else jnp.asarray(model.limits).T
             error = FullError(windows, counted, fixed, limits, penalties, problem.initial_model.integrator)
@@ -293,6 +294,7 @@ class Search:
             states = np.asarray(_states(self.error, point.weights, point.x0), float)
             double = self.error.model(point.weights)
         start = self.problem.initial_model.state_space
+        double = dataclasses.replace(double, limits=start.limits)
         model = jax.tree.map(lambda new, old: np.asarray(new).astype(old.dtype), *_arrays(double, start))
         model = eqx.combine(jax.tree.map(jnp.asarray, model), start)
         if isinstance(model.initial, FreeState):
