@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from tausid.config import FULL
-from tausid.errors import ConfigError
+from tausid.errors import ConfigError, DataError
 from tausid.free_run import estimated_samples
 from tausid.models import FreeState, StateSpace
 from tausid.records import Record
@@ -135,7 +135,13 @@ def _train_fold(
 ) -> FoldCurve:
     records, config = problem.split.train, problem.config
     began = last = time.perf_counter()
-    fold = make_fold([without_stretch(record, k, config.folds, estimated_samples(config)) for record in records])
+    try:
+        fold = make_fold([without_stretch(record, k, config.folds, estimated_samples(config)) for record in records])
+    except DataError as error:
+        raise DataError(
+            f"each of {config.folds} folds must be able to train without its stretch; fold {k + 1} is not: {error} Use "
+            "fewer folds, or folds=0 with validation records."
+        ) from None
     search = Search.over(fold, fold.initial_model.state_space, records)
     errors: tuple[float, ...] = ()
     for number, point in zip(range(1, config.finish_steps + 1), search.points(), strict=False):

@@ -387,7 +387,8 @@ def make_result(problem: Problem, run: RunState, curves: FoldCurves | None = Non
         for weights in (run.best_weights, run.optimiser.weights)
     )
     iterations = sum(row.learning_rate != row.learning_rate for row in run.history)  # these have no rate
-    finished = f"{iterations} iterations of {problem.config.finish}{_chosen_by(problem.config)}." if iterations else ""
+    counted = f"{iterations} iteration{'s' * (iterations > 1)} of {problem.config.finish}"
+    finished = f"{counted}{_chosen_by(problem.config)}." if iterations else ""
     limited = describe_limits(problem.config.output_limits, best.output_names, best.output_units)
     return FitResult(
         model=best,

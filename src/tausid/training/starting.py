@@ -112,9 +112,10 @@ def approximate(records: Sequence[Record], config: Config) -> LinearModel:
             return bla
         return estimate_bla(usable, nx=config.nx, hold=hold, feedthrough=feedthrough)
     except DataError as error:
+        without = "take recipe='windows' and " if config.init == "bla" or config.nx == AUTO else ""
         raise DataError(
             f"tau or the start of the weights cannot come from a linear approximation: {error} "
-            "Or give tau in seconds, or tau='trained'."
+            f"Or {without}give tau in seconds, or tau='trained'."
         ) from None
 
 
