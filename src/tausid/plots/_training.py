@@ -33,10 +33,10 @@ def plot_history(history: Sequence[HistoryRow], *, best_step: int | None = None)
     """
     _check(history)
     steps = np.array([row.step for row in history])
-    has_rates = np.isfinite([row.learning_rate for row in history]).any()  # a training of the second order has none
-    figure = new_figure(5.2 if has_rates else 3.6)
-    panels = np.atleast_1d(figure.subplots(1 + has_rates, 1, sharex=True, height_ratios=[2.2, 1][: 1 + has_rates]))
-    errors, name = panels[0], "training windows" if has_rates else "training records"
+    heights = [2.2, 1.0] if any(np.isfinite(row.learning_rate) for row in history) else [2.2]  # second order: no rates
+    figure = new_figure(5.2 if len(heights) == 2 else 3.6)
+    panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    errors, name = panels[0], "training windows" if len(heights) == 2 else "training records"
     errors.plot(steps, np.sqrt([row.loss for row in history]), color=SIMULATED, linestyle="--", label=name)
     validation = np.array([row.validation for row in history])
     if np.isfinite(validation).any():
@@ -48,9 +48,9 @@ def plot_history(history: Sequence[HistoryRow], *, best_step: int | None = None)
     errors.set_ylabel("RMSE (normalized)")
     errors.set_title("training history")
     legend_above(errors)
-    if has_rates:
+    if len(heights) == 2:
         _draw_rates(panels[1], steps, history)
-    panels[-1].set_xlabel("step" if has_rates else "iteration")
+    panels[-1].set_xlabel("step" if len(heights) == 2 else "iteration")
     return figure
 
 

@@ -494,6 +494,7 @@ def _finish(
                 step=ahead + now.step,
                 max_steps=ahead + run.step + most,
                 best_step=ahead + (now.best_step if curves is None else curves.chosen),
+                steps_per_second=update.steps_per_second if number > 1 else float("nan"),
                 status="running",
                 note=f"{config.finish}, iteration {number} of {most}",
             )
@@ -524,7 +525,7 @@ def _choose_iterations(
                 best=min(at.held_out),
                 best_step=at.fold * config.finish_steps + int(np.argmin(at.held_out)) + 1,
                 recoveries=0,
-                steps_per_second=1.0 / max(at.seconds, 1e-9),
+                steps_per_second=1.0 / max(at.seconds, 1e-9) if at.iteration > 1 else float("nan"),
                 status="running",
                 note=f"fold {at.fold + 1} of {config.folds}, iteration {at.iteration}",
             )
