@@ -335,7 +335,7 @@ def test_tau_is_estimated_and_explained(tausid_command, run, tmp_path):
 
 
 def test_tau_can_be_cross_validated_from_the_command_line(tausid_command, run, tmp_path):
-    settings = ["recipe=windows", "hidden=[8]", "horizon=20", "batch=8", "max_steps=20", "validate_every=20"]
+    settings = ["hidden=[8]", "horizon=20", "batch=8", "max_steps=20", "validate_every=20"]
     done = tausid_command(
         "tau", run["data"], *COLUMNS, "--method", "cv", "--search", "grid", "--trials", 2, "--nx", 2,
         *(word for setting in settings for word in ("--set", setting)), "--out", tmp_path, "--json",

@@ -33,6 +33,7 @@ from tausid.training.protocols import Split
 
 # Least squares finds everything; the one step after it belongs to the program's flow.
 WHOLE = {
+    "recipe": "windows",
     "validation_fraction": 0.0,
     "initial_state": "free",
     "horizon": "full",

@@ -16,7 +16,7 @@ from problems import oscillator_record, wiener_record
 from test_physics import Lag, lag_record
 
 import tausid
-from tausid import ConfigError, Record
+from tausid import ConfigError, DataError, Record
 from tausid.config import Config
 from tausid.tau import Tau
 from tausid.training import second_order
@@ -194,6 +194,14 @@ def test_a_fold_never_sees_the_outputs_it_is_scored_on():
     assert float(ends[1].errors.held_out) > 10 * float(ends[0].errors.held_out)
 
 
+def test_a_fold_that_cannot_be_trained_says_so():
+    record = wiener_record(120)
+    y = np.array(record.y)
+    y[:90] = 0.0  # all that varies lies in the last quarter
+    with pytest.raises(DataError, match=r"each of 4 folds must .* fold 4 is not: .* constant .* Use fewer folds"):
+        tausid.fit(dataclasses.replace(record, y=y), **{**QUICK, "nx": 2, "folds": 4})
+
+
 def test_held_out_stretches_cover_a_record_but_for_its_first_samples():
     record = wiener_record(90)
     missing = [np.isnan(without_stretch(record, k, 4, 10).y[:, 0]) for k in range(4)]
@@ -230,7 +238,7 @@ def same(a: tausid.FitResult, b: tausid.FitResult) -> bool:
 def test_folds_choose_the_iterations_and_say_how_they_go(whole):
     result, said, _ = whole
     assert result.status == "completed" and result.steps == result.folds.chosen
-    assert result.message.startswith(f"{result.steps} iterations of lm, chosen by 2 folds.")
+    assert result.message.startswith(f"{result.steps} iteration{'s' * (result.steps > 1)} of lm, chosen by 2 folds.")
     notes = [update.note for update in said]
     assert notes[0] == "fold 1 of 2, iteration 1" and notes[-1].startswith("lm, iteration")
     assert [u.step for u in said] == sorted(u.step for u in said) and said[-1].step == said[-1].max_steps

@@ -75,7 +75,7 @@ class Config:
             the full simulation error in double precision.
         finish_steps: most iterations of the finish; folds may choose fewer.
         finish_parts: whose nonlinear parts the finish trains: `f`, those of the state network alone; `both`, those of
-            the output network, too; or `auto`, what folds say.
+            the output network, too; or `auto`, what folds say, and `both` without folds.
         learning_rate: Adam's rate at the first step.
         schedule: how the rate falls: `three-step` or `cosine`.
         weight_decay: lambda_W of the weight decay.
@@ -219,11 +219,6 @@ class Config:
             raise ConfigError(
                 f"`max_steps` must be 0 where folds choose the iterations of finish={self.finish!r}; got "
                 f"{self.max_steps}. Leave `max_steps` out, or take recipe='windows', which is trained by Adam."
-            )
-        if self.finish_parts == AUTO and not self.folds:
-            raise ConfigError(
-                "`finish_parts` 'auto' must have folds, which decide; got folds=0. "
-                "Set finish_parts='both' or 'f', or folds=4."
             )
         if self.finish != "none" and self.encoder == "mlp" and self.initial_state == "encoder":
             raise ConfigError(

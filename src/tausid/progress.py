@@ -27,7 +27,7 @@ class ProgressUpdate:
         best: the lowest of these.
         best_step: its step.
         recoveries: how often training went back to its best state.
-        steps_per_second: speed of the last chunk.
+        steps_per_second: speed of the last chunk; NaN where most of it went into compiling.
         status: `running`, or how training ended.
         note: what to say first, such as the fold at hand, or how many members of an ensemble are done.
     """
@@ -96,7 +96,8 @@ def describe(update: ProgressUpdate, model: Model) -> str:
         ]
     if update.recoveries:
         parts.append(f"{update.recoveries} recoveries")
-    parts += [f"{_rounded(update.steps_per_second)} steps/s", f"{describe_duration(update.seconds_left)} left"]
+    if update.steps_per_second == update.steps_per_second:
+        parts += [f"{_rounded(update.steps_per_second)} steps/s", f"{describe_duration(update.seconds_left)} left"]
     return ", ".join(parts)
 
 

@@ -329,7 +329,10 @@ def info(
     if json:
         print_json(content)
     else:
+        said = content["provenance"].pop("folds", None)  # curves, too long to print
         flat = {**content, "tau": describe_tau(loaded), **content.pop("config"), **content.pop("provenance")}
+        if said is not None:
+            flat["chosen by folds"] = said["chosen"]
         del flat["config"], flat["provenance"]
         also = {**describe_physics(loaded), **describe_members(loaded), "preparation": describe_preparation(loaded)}
         print_pairs({**{name: value for name, value in flat.items() if name not in ("physics", "members")}, **also})

@@ -198,7 +198,7 @@ class _Board:
             best=float(rows["best"][best]),
             best_step=int(rows["best_step"][best]),
             recoveries=int(np.sum(rows["recoveries"])),
-            steps_per_second=float(np.sum(table[working, SHARED.index("steps_per_second")])),
+            steps_per_second=float(np.nansum(table[working, SHARED.index("steps_per_second")])),
             status=status,
             note=f"{len(self.finished)} of {len(table)} members",
         )

@@ -18,8 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+<<<<<<< HEAD
 from tausid.config import AUTO, FULL, Config
 from tausid.errors import ConfigError
+=======
+from tausid.config import FULL
+from tausid.errors import ConfigError, DataError
+>>>>>>> lm
 from tausid.free_run import estimated_samples
 from tausid.models import FreeState, StateSpace, nonlinear_part
 from tausid.records import Record
@@ -28,7 +33,7 @@ from tausid.training.objective import trainable
 from tausid.training.optimiser import OptimiserState, StepSettings
 from tausid.training.result import FoldCurve, FoldCurves, HistoryRow
 from tausid.training.second_order import FullError, Point, levenberg_marquardt
-from tausid.training.starting import start_encoder
+from tausid.training.starting import past_of, start_encoder
 from tausid.windows import WindowSource
 
 # Iterations without a better validation score after which the finish ends.
@@ -167,10 +172,21 @@ def _train_fold(
 ) -> FoldCurve:
     records, config = problem.split.train, problem.config
     began = last = time.perf_counter()
+<<<<<<< HEAD
     which, stretch = divmod(k, config.folds)
     kept = estimated_samples(config)
     fold = make_fold([without_stretch(record, stretch, config.folds, kept) for record in records])
     search = Search.over(fold, fold.initial_model.state_space, choices_of_parts(config)[which], records)
+=======
+    try:
+        fold = make_fold([without_stretch(record, k, config.folds, estimated_samples(config)) for record in records])
+    except DataError as error:
+        raise DataError(
+            f"each of {config.folds} folds must be able to train without its stretch; fold {k + 1} is not: {error} Use "
+            "fewer folds, or folds=0 with validation records."
+        ) from None
+    search = Search.over(fold, fold.initial_model.state_space, records)
+>>>>>>> lm
     errors: tuple[float, ...] = ()
     for number, point in zip(range(1, config.finish_steps + 1), search.points(), strict=False):
         errors = (*errors, float(point.errors.held_out) ** 0.5)
@@ -350,7 +366,7 @@ def _first_states(problem: Problem, model: StateSpace) -> Float[Array, "n_record
     stops = np.cumsum([len(record) for record in problem.split.train])
     starts = np.asarray(source.starts(jnp.arange(source.count)))
     first = jnp.asarray(np.searchsorted(starts, stops - [len(record) for record in problem.split.train]))
-    past_u, past_y, lag = source.past(jnp.minimum(first, source.count - 1))
+    past_u, past_y, lag = past_of(source, jnp.minimum(first, source.count - 1))
     return _doubled(model.initial(past_u, past_y, first, lag))
 
 

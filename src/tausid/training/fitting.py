@@ -40,7 +40,7 @@ from tausid.training.checkpoint import (
     save_fold_curves,
 )
 from tausid.training.ensemble import Plan, check_ensemble, combine, member_folder, train_members
-from tausid.training.finishing import FoldPoint, choose_iterations, finish, rounds
+from tausid.training.finishing import FoldPoint, choices_of_parts, choose_iterations, finish, rounds
 from tausid.training.folds import cut_folds, fold_config, train_folds
 from tausid.training.interruption import interruptible
 from tausid.training.known import KnownStart, fit_known, settle_physics, start_from_known
@@ -52,6 +52,8 @@ from tausid.training.starting import Start, approximate, find_start, settle_stru
 from tausid.windows import WindowSource
 
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
+# Samples of all training records beyond which the default recipe holds out their end in place of folds.
+FOLDED_SAMPLES = 20_000
 CHECKPOINTS = "checkpoint*.safetensors"
 
 
@@ -193,7 +195,8 @@ def choose_settings(
     """The settings of a recipe with changes; `default` gives way to what it cannot do.
 
     It grows out of a linear approximation, and is `windows` where there is none: without inputs, and with known
-    equations, which have a start of their own. It has no folds where something else is held out.
+    equations, which have a start of their own. It has no folds where something else is held out, and holds out the
+    end of records that are long enough to spare it.
 
     Args:
         recipe: the recipe asked for.
@@ -213,8 +216,11 @@ def choose_settings(
     if physics is not None or (records and records[0].nu == 0):
         return recipe_config("windows", **settings)
     held_out = validation is not None or settings.get("validation_fraction") or settings.get("protocol") == "paper"
-    other = held_out or settings.get("initial_state") == "free"
-    return recipe_config(recipe, **{**({"folds": 0} if other else {}), **settings})
+    if held_out or settings.get("initial_state") == "free":
+        return recipe_config(recipe, **{"folds": 0, **settings})
+    long = sum(len(record) for record in records) > FOLDED_SAMPLES
+    instead = {"folds": 0, "validation_fraction": 0.2} if long and not settings.get("folds") else {}
+    return recipe_config(recipe, **{**instead, **settings})
 
 
 def settle(config: Config, records: Sequence[Record]) -> Config:
@@ -388,7 +394,8 @@ def make_result(problem: Problem, run: RunState, curves: FoldCurves | None = Non
         for weights in (run.best_weights, run.optimiser.weights)
     )
     iterations = sum(row.learning_rate != row.learning_rate for row in run.history)  # these have no rate
-    finished = f"{iterations} iterations of {problem.config.finish}{_chosen_by(problem.config)}." if iterations else ""
+    counted = f"{iterations} iteration{'s' * (iterations > 1)} of {problem.config.finish}"
+    finished = f"{counted}{_chosen_by(problem.config)}." if iterations else ""
     limited = describe_limits(problem.config.output_limits, best.output_names, best.output_units)
     return FitResult(
         model=best,
@@ -481,7 +488,7 @@ def _finish(
         run = dataclasses.replace(run, seconds=run.seconds + curves.seconds)
         if curves.chosen == 0:
             return dataclasses.replace(run, status="interrupted" if interrupted.is_set() else "diverged"), None
-    most, parts, ahead = config.finish_steps, config.finish_parts, 0
+    most, parts, ahead = config.finish_steps, choices_of_parts(config)[-1], 0
     if curves is not None:
         most, parts, ahead = curves.chosen, curves.parts, rounds(config) * config.finish_steps
 
@@ -496,6 +503,7 @@ def _finish(
                 step=ahead + now.step,
                 max_steps=ahead + run.step + most,
                 best_step=ahead + (now.best_step if curves is None else curves.chosen),
+                steps_per_second=update.steps_per_second if number > 1 else float("nan"),
                 status="running",
                 note=f"{config.finish}, iteration {number} of {most}",
             )
@@ -527,7 +535,7 @@ def _choose_iterations(
                 best=min(at.held_out),
                 best_step=at.fold * config.finish_steps + int(np.argmin(at.held_out)) + 1,
                 recoveries=0,
-                steps_per_second=1.0 / max(at.seconds, 1e-9),
+                steps_per_second=1.0 / max(at.seconds, 1e-9) if at.iteration > 1 else float("nan"),
                 status="running",
                 note=f"fold {at.fold + 1} of {rounds(config)}, iteration {at.iteration}",
             )

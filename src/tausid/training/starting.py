@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int
 from scipy.linalg import solve_continuous_lyapunov
 
 from tausid.clocks import median_step
@@ -140,9 +140,10 @@ def approximate(records: Sequence[Record], config: Config, order: int | None = N
             return bla
         return estimate_bla(usable, nx=config.nx, hold=hold, feedthrough=feedthrough)
     except DataError as error:
+        without = "take recipe='windows' and " if config.init == "bla" or config.nx == AUTO else ""
         raise DataError(
             f"tau or the start of the weights cannot come from a linear approximation: {error} "
-            "Or give tau in seconds, or tau='trained'."
+            f"Or {without}give tau in seconds, or tau='trained'."
         ) from None
 
 
@@ -229,7 +230,7 @@ def start_encoder(
     assert isinstance(initial, Encoder) and isinstance(initial.network, AbstractNetwork)
     every = max(1, -(-source.count // ENCODER_WINDOWS))
     index = jnp.arange(0, source.count, every)
-    past_u, past_y, lag = source.past(index)
+    past_u, past_y, lag = past_of(source, index)
     n = initial.n_past
     columns = [*past_u[n - initial.nb :], *past_y[n - initial.na :], *([] if lag is None else [lag.T])]
     seen = np.concatenate([np.zeros((len(index), 0)), *map(np.asarray, columns)], axis=1)
@@ -247,6 +248,20 @@ def start_encoder(
     readout[:count] = fitted[:, seen.shape[1] :]
     where = readout_of(initial.network)
     return eqx.tree_at(lambda m: where(m.initial.network), model, jnp.asarray(readout))
+
+
+@eqx.filter_jit
+def past_of(source: WindowSource, index: Int[Array, "B"]) -> tuple[Array, Array, Array | None]:
+    """`WindowSource.past` as one compiled program.
+
+    Args:
+        source: the windows.
+        index: which of them.
+
+    Returns:
+        What the encoder sees before them.
+    """
+    return source.past(index)
 
 
 def _ridge(columns: Float[np.ndarray, "n p"], targets: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "q p"]:
