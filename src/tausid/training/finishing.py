@@ -18,13 +18,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-<<<<<<< HEAD
-from tausid.config import AUTO, FULL, Config
-from tausid.errors import ConfigError
-=======
-from tausid.config import FULL
-from tausid.errors import ConfigError, DataError
->>>>>>> lm
+    which, stretch = divmod(k, config.folds)
+    kept = estimated_samples(config)
+    try:
+        fold = make_fold([without_stretch(record, stretch, config.folds, kept) for record in records])
+    except DataError as error:
+        raise DataError(
+            f"each of {config.folds} folds must be able to train without its stretch; fold {stretch + 1} is not: "
+            f"{error} Use fewer folds, or folds=0 with validation records."
+        ) from None
+    search = Search.over(fold, fold.initial_model.state_space, choices_of_parts(config)[which], records)
 from tausid.free_run import estimated_samples
 from tausid.models import FreeState, StateSpace, nonlinear_part
 from tausid.records import Record
