@@ -18,16 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-    which, stretch = divmod(k, config.folds)
-    kept = estimated_samples(config)
-    try:
-        fold = make_fold([without_stretch(record, stretch, config.folds, kept) for record in records])
-    except DataError as error:
-        raise DataError(
-            f"each of {config.folds} folds must be able to train without its stretch; fold {stretch + 1} is not: "
-            f"{error} Use fewer folds, or folds=0 with validation records."
-        ) from None
-    search = Search.over(fold, fold.initial_model.state_space, choices_of_parts(config)[which], records)
+from tausid.config import AUTO, FULL, Config
+from tausid.errors import ConfigError, DataError
 from tausid.free_run import estimated_samples
 from tausid.models import FreeState, StateSpace, nonlinear_part
 from tausid.records import Record
@@ -175,21 +167,16 @@ def _train_fold(
 ) -> FoldCurve:
     records, config = problem.split.train, problem.config
     began = last = time.perf_counter()
-<<<<<<< HEAD
     which, stretch = divmod(k, config.folds)
     kept = estimated_samples(config)
-    fold = make_fold([without_stretch(record, stretch, config.folds, kept) for record in records])
-    search = Search.over(fold, fold.initial_model.state_space, choices_of_parts(config)[which], records)
-=======
     try:
-        fold = make_fold([without_stretch(record, k, config.folds, estimated_samples(config)) for record in records])
+        fold = make_fold([without_stretch(record, stretch, config.folds, kept) for record in records])
     except DataError as error:
         raise DataError(
-            f"each of {config.folds} folds must be able to train without its stretch; fold {k + 1} is not: {error} Use "
-            "fewer folds, or folds=0 with validation records."
+            f"each of {config.folds} folds must be able to train without its stretch; fold {stretch + 1} is not: "
+            f"{error} Use fewer folds, or folds=0 with validation records."
         ) from None
-    search = Search.over(fold, fold.initial_model.state_space, records)
->>>>>>> lm
+    search = Search.over(fold, fold.initial_model.state_space, choices_of_parts(config)[which], records)
     errors: tuple[float, ...] = ()
     for number, point in zip(range(1, config.finish_steps + 1), search.points(), strict=False):
         errors = (*errors, float(point.errors.held_out) ** 0.5)
