@@ -26,7 +26,8 @@ class Config:
         recipe: name of the recipe that the settings started from.
         protocol: what validation may see: `clean` or `paper`.
         seed: seed of the initial weights and of the windows drawn.
-        nx: number of states; `auto` for as many as the best linear approximation has.
+        nx: number of states; `auto` for as many as the best linear approximation has, with an encoder that sees at
+            least two samples for each.
         network: function approximator of f, g and the encoder: `mlp` or `polynomial`.
         hidden: widths of the hidden layers.
         activation: activation function of the hidden layers.

@@ -97,6 +97,8 @@ def _named_start(name: str, records: Sequence[Record], config: Config, bla: Line
 def settle_structure(config: Config, records: Sequence[Record]) -> tuple[Config, LinearModel | None]:
     """The settings with what a linear approximation says of the number of states and of a feedthrough.
 
+    Where it says how many states there are, the encoder sees at least two samples for each.
+
     Args:
         config: the settings.
         records: training records.
@@ -113,8 +115,12 @@ def settle_structure(config: Config, records: Sequence[Record]) -> tuple[Config,
     found = [approximate(records, dataclasses.replace(config, feedthrough=way)) for way in ways]
     errors = [float(np.sqrt(np.mean((bla.rmse / bla.scaling.y_std) ** 2))) for bla in found]
     chosen = len(ways) - 1 if errors[-1] < (1 - FEEDTHROUGH_GAIN) * errors[0] else 0
-    nx = found[chosen].order if config.nx == AUTO else config.nx
-    return dataclasses.replace(config, nx=nx, feedthrough=ways[chosen]), found[chosen]
+    config = dataclasses.replace(config, feedthrough=ways[chosen])
+    if config.nx == AUTO:
+        nx = found[chosen].order
+        na, nb = (max(samples, 2 * nx) if samples > 0 else 0 for samples in (config.na, config.nb))
+        config = dataclasses.replace(config, nx=nx, na=na, nb=nb)
+    return config, found[chosen]
 
 
 def approximate(records: Sequence[Record], config: Config, order: int | None = None) -> LinearModel:
