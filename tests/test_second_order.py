@@ -197,8 +197,8 @@ def test_a_fold_never_sees_the_outputs_it_is_scored_on():
 def test_a_fold_that_cannot_be_trained_says_so():
     record = wiener_record(120)
     y = np.array(record.y)
-    y[:90] = 0.0  # all that varies lies in the last quarter
-    with pytest.raises(DataError, match=r"each of 4 folds must .* fold 4 is not: .* constant .* Use fewer folds"):
+    y[:15] = y[30:] = 0.0  # all that varies lies in the first quarter, and not in the half of it that stays
+    with pytest.raises(DataError, match=r"each of 4 folds must .* fold 1 is not: .* constant .* Use fewer folds"):
         tausid.fit(dataclasses.replace(record, y=y), **{**QUICK, "nx": 2, "folds": 4})
 
 
@@ -276,6 +276,15 @@ def test_an_interrupted_fit_goes_on_as_if_never_stopped(whole, note, tmp_path):
     again = tausid.fit(wiener_record(150), **{**QUICK, "progress": said.append}, out=tmp_path, resume=True)
     assert again.status == "completed" and same(again, whole[0])
     assert not any(update.note.startswith("fold 1") for update in said) or note.startswith("fold 1")
+
+
+def test_members_of_an_ensemble_are_ranked_by_their_folds():
+    options = {**QUICK, "finish_steps": 2, "workers": 1}
+    result = tausid.fit(wiener_record(150), ensemble=2, keep=1, **options)
+    pooled = [min(member.folds.pooled) for member in result.members]
+    assert pooled == sorted(pooled) and result.model.scores == (pooled[0],)
+    figure = tausid.plots.plot_history(result.history)  # without a panel for rates, as there are none
+    assert len(figure.axes) == 1 and figure.axes[0].get_xlabel() == "iteration"
 
 
 def test_validation_records_take_the_place_of_folds():
