@@ -69,9 +69,7 @@ def residuals(error: FullError, theta: jax.Array, x0: jax.Array, unravel) -> jax
     """What is squared and summed in the objective, from the whole simulation at once."""
     weights = unravel(theta)
     model = error.model(weights)
-    y_hat = model.unlimited_output(error.states(weights, x0), error.windows.u)
-    if model.limits is not None:  # with the derivative that clipping has
-        y_hat = jnp.clip(y_hat, *jnp.asarray(model.limits).T)
+    y_hat = error.limit(model.output(error.states(weights, x0), error.windows.u))
     scale = jnp.sqrt(error.output_weights / jnp.sum(error.trained)) * error.trained
     missed = jnp.where(error.trained, y_hat - error.windows.y, 0.0)
     return jnp.concatenate([(scale * missed).ravel(), jnp.sqrt(error.decay(weights)) * theta])
@@ -82,7 +80,7 @@ def residuals(error: FullError, theta: jax.Array, x0: jax.Array, unravel) -> jax
 def test_the_normal_equations_are_those_of_the_dense_jacobian(name, chunk, monkeypatch):
     monkeypatch.setattr(second_order, "CHUNK", chunk)
     problem = CASES[name]()
-    search = Search.over(problem, problem.initial_model.state_space)
+    search = Search.over(problem, problem.initial_model.state_space, "both")
     with jax.enable_x64(True):
         theta, unravel = ravel_pytree(search.weights)
         found = normal_equations.__wrapped__(search.error, search.weights, search.x0)  # not compiled: CHUNK is no key
@@ -187,7 +185,7 @@ def test_a_fold_never_sees_the_outputs_it_is_scored_on():
     ends = []
     for data in (record, changed):
         fold = fold_problem(data, 1)
-        search = Search.over(fold, fold.initial_model.state_space, [data])
+        search = Search.over(fold, fold.initial_model.state_space, "both", [data])
         ends.append(list(itertools.islice(search.points(), 3))[-1])
     assert eqx.tree_equal(ends[0].weights, ends[1].weights)
     assert float(ends[0].errors.trained) == float(ends[1].errors.trained)
@@ -302,7 +300,7 @@ def test_a_start_that_does_not_simulate_ends_as_diverged():
     broken = eqx.tree_at(lambda m: m.f.linear, start, replace_fn=lambda a: a * jnp.nan)
     problem = dataclasses.replace(problem, initial_model=dataclasses.replace(problem.initial_model, state_space=broken))
     never = threading.Event()
-    run = finish(problem, start_run(problem), most=3, report=lambda before, now: None, interrupted=never)
+    run = finish(problem, start_run(problem), most=3, parts="both", report=lambda before, now: None, interrupted=never)
     assert run.status == "diverged"
     chosen = choose_iterations(
         dataclasses.replace(problem, config=dataclasses.replace(problem.config, folds=2)),

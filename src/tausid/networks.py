@@ -59,7 +59,14 @@ class AbstractNetwork(eqx.Module):
 
     @abstractmethod
     def features(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_features"]:
-        """What the last layer sees at `z`."""
+        """What the last layer sees at `z`.
+
+        Args:
+            z: inputs, along the last axis.
+
+        Returns:
+            The features, along the last axis.
+        """
 
 
 class MLP(eqx.Module):
@@ -113,7 +120,14 @@ class MLP(eqx.Module):
         return out + self.biases[hidden] if len(self.biases) > hidden else out
 
     def features(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_features"]:
-        """What the last layer sees at `z`."""
+        """What the last layer sees at `z`.
+
+        Args:
+            z: inputs, along the last axis.
+
+        Returns:
+            The features, along the last axis.
+        """
         activate = get_activation(self.activation)
         for weight, bias in zip(self.weights[:-1], self.biases[: len(self.weights) - 1], strict=True):
             z = activate(z @ weight.T + bias)
@@ -175,7 +189,14 @@ class ResidualMLP(AbstractNetwork):
         return self.mlp.weights[-1]
 
     def features(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_features"]:
-        """The last hidden layer at `z`."""
+        """The last hidden layer at `z`.
+
+        Args:
+            z: inputs, along the last axis.
+
+        Returns:
+            The features, along the last axis.
+        """
         return self.mlp.features(z)
 
 
@@ -225,7 +246,14 @@ class Polynomial(AbstractNetwork):
         return self.coefficients
 
     def features(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_features"]:
-        """The monomials at `z`."""
+        """The monomials at `z`.
+
+        Args:
+            z: inputs, along the last axis.
+
+        Returns:
+            The features, along the last axis.
+        """
         return monomials(z, self.degree)
 
 
@@ -258,7 +286,14 @@ class Zero(AbstractNetwork):
         return jnp.zeros((self.n_out, 0))
 
     def features(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_features"]:
-        """Nothing is seen."""
+        """Nothing is seen.
+
+        Args:
+            z: inputs, along the last axis.
+
+        Returns:
+            The features, along the last axis.
+        """
         return jnp.zeros((*z.shape[:-1], 0), z.dtype)
 
 
