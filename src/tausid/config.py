@@ -46,8 +46,7 @@ class Config:
         clock: `irregular` where the encoder sees the time stamps of its samples, too; `regular` where it does not;
             `auto` becomes the first where the training records have more than one time step.
         correction: what corrects known equations, where such are given: `none`, or a `network` in the state equation.
-        feedthrough: whether the outputs depend on the inputs at once, y = g(x, u), or not, y = g(x); `auto` for what
-            the best linear approximation says.
+        feedthrough: whether the outputs depend on the inputs at once, y = g(x, u), or not, y = g(x).
         output_limits: range of the simulated outputs in physical units: `none`; [lowest, highest] for one output or one
             such pair per output, None for an open end; or `auto`, where the training records run into a limit.
         stepper: explicit Runge-Kutta method.
@@ -113,7 +112,7 @@ class Config:
     nb: int = 5
     clock: str = "auto"
     correction: str = "none"
-    feedthrough: bool | str = True
+    feedthrough: bool = True
     output_limits: Limits = "none"
 
     # The integration.
@@ -188,8 +187,8 @@ class Config:
         for name in ("learning_rate", "weight_range", "max_dt", "max_gap"):
             if getattr(self, name) is not None or name not in FROM_DATA:
                 _check_number(name, getattr(self, name), least=0.0, open_end=True)
-        if not isinstance(self.feedthrough, bool) and self.feedthrough != AUTO:
-            raise ConfigError(f"`feedthrough` must be true, false or 'auto'; got {self.feedthrough!r}. Choose one.")
+        if not isinstance(self.feedthrough, bool):
+            raise ConfigError(f"`feedthrough` must be true or false; got {self.feedthrough!r}. Choose one.")
         self._check_weights()
         _check_limits(self.output_limits)
         for name in (
@@ -353,7 +352,6 @@ RECIPES: dict[str, Config] = {
         bias_range=1.0,
         init="bla",
         nonlinear_start="zero",
-        feedthrough=AUTO,
         output_limits=AUTO,
         max_steps=0,
         folds=4,

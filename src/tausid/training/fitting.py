@@ -48,7 +48,7 @@ from tausid.training.limits import describe_limits, settle_limits
 from tausid.training.loop import Problem, RunState, Stage, advance, start_run
 from tausid.training.protocols import Split, split_records
 from tausid.training.result import FitResult, FoldCurve, FoldCurves, HistoryRow
-from tausid.training.starting import Start, approximate, find_start, settle_structure, start_from_bla
+from tausid.training.starting import Start, approximate, find_start, settle_order, start_from_bla
 from tausid.windows import WindowSource
 
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
@@ -273,7 +273,7 @@ def start_problem(
         DataError: a channel is constant, or the records cannot carry a linear approximation.
     """
     if bla is None:
-        config, bla = settle_structure(config, split.train)
+        config, bla = settle_order(config, split.train)
     start = find_start(tau, split.train, config, bla)
     if plant is not None and config.correction == "none" and start.tau.trainable:
         raise ConfigError(

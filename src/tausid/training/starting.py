@@ -29,8 +29,6 @@ TRAINED_START = 0.1
 ENCODER_WINDOWS = 200_000
 # Ridge of the encoder's least squares, per sample of unit variance: that of single precision's rounding.
 RIDGE = 1e-9
-# A feedthrough must make the linear approximation's error smaller by this share to be believed.
-FEEDTHROUGH_GAIN = 0.05
 FROM_TENTH = ("trained", "trained-per-state")
 TAU_NAMES = (*LINEAR_METHODS, *FROM_TENTH, "bla-trained")
 
@@ -94,10 +92,8 @@ def _named_start(name: str, records: Sequence[Record], config: Config, bla: Line
     return Start(Tau(seconds, trainable=name != method, source=method), bla)
 
 
-def settle_structure(config: Config, records: Sequence[Record]) -> tuple[Config, LinearModel | None]:
-    """The settings with what a linear approximation says of the number of states and of a feedthrough.
-
-    Where it says how many states there are, the encoder sees at least two samples for each.
+def settle_order(config: Config, records: Sequence[Record]) -> tuple[Config, LinearModel | None]:
+    """The settings with as many states as a linear approximation has, and two samples at least for the encoder for each.
 
     Args:
         config: the settings.
@@ -109,18 +105,11 @@ def settle_structure(config: Config, records: Sequence[Record]) -> tuple[Config,
     Raises:
         DataError: the records cannot carry one.
     """
-    if AUTO not in (config.nx, config.feedthrough):
+    if config.nx != AUTO:
         return config, None
-    ways = (False, True) if config.feedthrough == AUTO else (bool(config.feedthrough),)
-    found = [approximate(records, dataclasses.replace(config, feedthrough=way)) for way in ways]
-    errors = [float(np.sqrt(np.mean((bla.rmse / bla.scaling.y_std) ** 2))) for bla in found]
-    chosen = len(ways) - 1 if errors[-1] < (1 - FEEDTHROUGH_GAIN) * errors[0] else 0
-    config = dataclasses.replace(config, feedthrough=ways[chosen])
-    if config.nx == AUTO:
-        nx = found[chosen].order
-        na, nb = (max(samples, 2 * nx) if samples > 0 else 0 for samples in (config.na, config.nb))
-        config = dataclasses.replace(config, nx=nx, na=na, nb=nb)
-    return config, found[chosen]
+    bla = approximate(records, config)
+    na, nb = (max(samples, 2 * bla.order) if samples > 0 else 0 for samples in (config.na, config.nb))
+    return dataclasses.replace(config, nx=bla.order, na=na, nb=nb), bla
 
 
 def approximate(records: Sequence[Record], config: Config, order: int | None = None) -> LinearModel:
@@ -138,7 +127,7 @@ def approximate(records: Sequence[Record], config: Config, order: int | None = N
         DataError: the records cannot carry one.
     """
     hold = "first" if set(config.hold if isinstance(config.hold, tuple) else [config.hold]) == {"first"} else "zero"
-    feedthrough = bool(config.feedthrough) or hold == "first"
+    feedthrough = config.feedthrough or hold == "first"
     try:
         usable = linear_records(records, hold=hold)
         bla = estimate_bla(usable, nx=order or "auto", hold=hold, feedthrough=feedthrough)
