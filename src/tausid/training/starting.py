@@ -93,7 +93,7 @@ def _named_start(name: str, records: Sequence[Record], config: Config, bla: Line
 
 
 def settle_order(config: Config, records: Sequence[Record]) -> tuple[Config, LinearModel | None]:
-    """The settings with as many states as a linear approximation has, and two samples at least for the encoder for each.
+    """The settings with as many states as a linear approximation has; the encoder sees two samples per state at least.
 
     Args:
         config: the settings.
