@@ -136,7 +136,7 @@ def fit_known(physics: AbstractPhysics, records: Sequence[Record], config: Confi
         problem.residuals, start, jac=problem.jacobian, x_scale="jac", max_nfev=MOST_EVALUATIONS,
         xtol=1e-6, ftol=1e-7, gtol=1e-8,
     )  # fmt: skip
-    return problem.finish(found.x, found.fun, found.jac)
+    return problem.finish(found.x, found.fun, np.asarray(found.jac))
 
 
 def start_from_known(model: StateSpace, start: KnownStart, source: WindowSource) -> StateSpace:
