@@ -3,12 +3,10 @@
 Simulates a trained model with coarser and finer steps and with an adaptive solver, and prints how far apart the
 outputs are. Needs the extra `adaptive` (diffrax).
 
-    python examples/check_the_step.py [--steps 600]
+    python examples/check_the_step.py
 """
 
 from __future__ import annotations
-
-import argparse
 
 import numpy as np
 
@@ -16,11 +14,8 @@ import tausid
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=600)
-    steps = parser.parse_args().steps
     data = tausid.datasets.simulate_tanks(seed=2)
-    model = tausid.fit(data.train, seed=0, max_steps=steps).model
+    model = tausid.fit(data.train, seed=0).model
 
     reference = model.simulate(data.test, integrator=tausid.Adaptive(rtol=1e-6, atol=1e-6)).y
     for stepper, substeps in [("euler", 1), ("heun", 1), ("rk4", 1), ("rk4", 4)]:

@@ -2,7 +2,7 @@
 
 Trains a few models that differ only in their seed, keeps the best of them, and compares their mean with each.
 
-    python examples/ensemble.py [--steps 800] [--members 4]
+    python examples/ensemble.py [--members 4]
 """
 
 from __future__ import annotations
@@ -16,14 +16,11 @@ import tausid
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=800)
     parser.add_argument("--members", type=int, default=4)
     parser.add_argument("--workers", type=int, default=None)
     arguments = parser.parse_args()
     data = tausid.datasets.simulate_tanks(seed=1)
-    result = tausid.fit(
-        data.train, seed=0, ensemble=arguments.members, workers=arguments.workers, max_steps=arguments.steps
-    )
+    result = tausid.fit(data.train, seed=0, ensemble=arguments.members, workers=arguments.workers)
 
     for member, error in zip(result.model.members, result.model.scores, strict=True):
         rmse = tausid.evaluate(member, data.test).rmse["y"]

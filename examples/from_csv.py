@@ -1,13 +1,12 @@
 """How do I get from my own CSV file to a model that I can save, load and simulate?
 
-    python examples/from_csv.py [--steps 1500]
+    python examples/from_csv.py
 
 The script first writes a CSV file as a data logger would, so that it runs anywhere.
 """
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
 
@@ -24,16 +23,13 @@ def write_measurements(path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=1500)
-    steps = parser.parse_args().steps
     folder = Path(tempfile.mkdtemp())
     write_measurements(folder / "log.csv")
 
     train = tausid.read_csv(folder / "log.csv", inputs=["pump"], outputs=["level"], ts=4.0)
     test = tausid.read_csv(folder / "log.csv", inputs=["pump_test"], outputs=["level_test"], ts=4.0)
 
-    result = tausid.fit(train, nx=4, seed=0, max_steps=steps)
+    result = tausid.fit(train, seed=0)
     result.model.save(folder / "tanks.safetensors")
 
     model = tausid.load_model(folder / "tanks.safetensors")

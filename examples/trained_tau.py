@@ -1,7 +1,7 @@
 """What does tau do, and can it be trained?
 
-Fits the same data with three fixed values of tau and with a trained one, a few seeds each, and prints the free-run
-errors on the test record side by side.
+Trains the same networks from random weights with three fixed values of tau and with a trained one, a few seeds each,
+and prints the free-run errors on the test record side by side.
 
     python examples/trained_tau.py [--steps 800] [--seeds 2]
 """
@@ -28,7 +28,8 @@ def main() -> None:
     }
     for label, tau in starts.items():
         for seed in range(arguments.seeds):
-            result = tausid.fit(data.train, tau=tau, seed=seed, max_steps=arguments.steps, progress=None)
+            settings = {"recipe": "windows", "max_steps": arguments.steps, "progress": None}
+            result = tausid.fit(data.train, tau=tau, seed=seed, **settings)
             rmse = tausid.evaluate(result.model, data.test).rmse["y"]
             print(f"{label:30} seed {seed}: test RMSE {rmse:.3f} V, {result.status}, tau = {result.model.tau:.1f} s")
 

@@ -23,7 +23,8 @@ from tausid.training import fitting
 TAUSID = [sys.executable, "-c", "from tausid.cli import main; main()"]
 COLUMNS = ["--input", "u", "--output", "y", "--ts", "0.5"]
 UNITS = ["--unit", "u=V", "--unit", "y=mm"]
-SMALL = ["--tau", "2", "--nx", "2", "--set", "hidden=[8]", "--set", "horizon=20", "--set", "batch=16",
+SMALL = ["--tau", "2", "--nx", "2", "--recipe", "windows", "--set", "hidden=[8]",
+         "--set", "horizon=20", "--set", "batch=16",
          "--set", "validate_every=20"]  # fmt: skip
 
 
@@ -113,7 +114,7 @@ def test_a_fit_without_report_leaves_none_and_one_without_jinja2_says_why(tausid
 def test_progress_goes_to_standard_error_in_plain_lines(run):
     assert "compiling the training step" in run["stderr"]
     assert "step 60/60, loss" in run["stderr"]
-    assert "validation RMSE" in run["stderr"]
+    assert "held-out RMSE" in run["stderr"]
 
 
 def test_evaluate_gives_the_score_that_fit_reported(tausid_command, run):
@@ -215,7 +216,7 @@ def test_two_inputs_three_outputs_and_four_records_in_one_command(tausid_command
     for seed, samples in enumerate((200, 150, 260, 120)):
         write_mimo(folder / f"run{seed}.csv", samples, seed=seed)
     held_out = write_mimo(tmp_path / "held_out.csv", 100, seed=8)
-    settings = ["--nx", 3, *SMALL[4:], "--max-steps", 40]  # with an estimated tau
+    settings = ["--nx", 3, "--recipe", "windows", *SMALL[6:], "--max-steps", 40]  # with an estimated tau
     done = tausid_command(
         "fit", folder, *MIMO, *settings, "--validation", held_out, "--test", held_out, "--out", tmp_path / "r", "--json"
     )
@@ -310,7 +311,17 @@ def test_datasets_are_listed(tausid_command):
 
 def test_known_datasets_are_fitted_and_their_test_part_scored(tausid_command, benchmark_folder, tmp_path):
     done = tausid_command(
-        "fit", "@cascaded_tanks", "--tau", 74, "--max-steps", 20, "--set", "batch=8", "--out", tmp_path, "--json"
+        "fit",
+        "@cascaded_tanks",
+        "--tau",
+        74,
+        "--set",
+        "folds=0",
+        "--set",
+        "finish_steps=2",
+        "--out",
+        tmp_path,
+        "--json",
     )
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)

@@ -20,6 +20,8 @@ from tausid.cli import main
 
 COLUMNS = ["--input", "vir", "--output", "qm", "--time", "t"]
 SMALL = [
+    "--recipe",
+    "windows",
     "--tau",
     "2",
     "--nx",
@@ -86,7 +88,7 @@ def files(tmp_path_factory) -> Path:
 def model(files) -> Path:
     """A model fitted in a few steps, not to be good but to be there."""
     record = tausid.read(files / "bench.parquet", inputs="vir", outputs="qm", time="t")
-    small = {"nx": 2, "hidden": (4,), "horizon": 16, "batch": 8, "max_steps": 4}
+    small = {"recipe": "windows", "nx": 2, "hidden": (4,), "horizon": 16, "batch": 8, "max_steps": 4}
     return tausid.fit(record, tau=2.0, seed=0, progress=None, **small).model.save(files / "model.safetensors")
 
 

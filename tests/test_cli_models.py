@@ -15,8 +15,8 @@ import tausid
 from tausid.cli import main
 from tausid.records import Record
 
-SMALL = ["--tau", "2", "--nx", "2", "--set", "hidden=[8]", "--set", "horizon=20", "--set", "batch=16",
-         "--set", "validate_every=20", "--max-steps", "40", "--workers", "1"]  # fmt: skip
+SMALL = ["--tau", "2", "--nx", "2", "--recipe", "windows", "--set", "hidden=[8]", "--set", "horizon=20",
+         "--set", "batch=16", "--set", "validate_every=20", "--max-steps", "40", "--workers", "1"]  # fmt: skip
 
 
 def write_csv(path: Path, record: Record) -> Path:

@@ -24,7 +24,16 @@ from tausid.training.ensemble import Plan, combine, train_members
 from tausid.training.interruption import interruptible
 from tausid.training.protocols import Split
 
-SMALL = {"tau": 2.0, "nx": 2, "hidden": (8,), "horizon": 20, "batch": 16, "max_steps": 60, "validate_every": 20}
+SMALL = {
+    "recipe": "windows",
+    "tau": 2.0,
+    "nx": 2,
+    "hidden": (8,),
+    "horizon": 20,
+    "batch": 16,
+    "max_steps": 60,
+    "validate_every": 20,
+}
 QUIET = {"progress": None, "workers": 1}
 
 

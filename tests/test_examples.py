@@ -10,20 +10,32 @@ import json
 import runpy
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import tausid
 from tausid.cli import main
+from tausid.config import RECIPES
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
 
+@pytest.fixture(autouse=True)
+def few_iterations(monkeypatch):
+    """What is looked at is whether all runs, not how well the models are."""
+    monkeypatch.setitem(RECIPES, "default", replace(RECIPES["default"], folds=0, finish_steps=2))
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example(path, tmp_path, capsys, monkeypatch):
-    also = {"trained_tau": ["--seeds", "1"], "ensemble": ["--members", "2", "--workers", "1"]}
-    monkeypatch.setattr(sys, "argv", [str(path), "--steps", "10", *also.get(path.stem, [])])
+    options = {
+        "trained_tau": ["--steps", "10", "--seeds", "1"],
+        "physics": ["--steps", "10"],
+        "ensemble": ["--members", "2", "--workers", "1"],
+    }
+    monkeypatch.setattr(sys, "argv", [str(path), *options.get(path.stem, [])])
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out.strip()
@@ -40,8 +52,6 @@ def test_the_tour_runs_from_its_first_cell_to_its_last(tmp_path, monkeypatch, ca
             tree = ast.parse("".join(cell["source"]))
             last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
             exec(compile(tree, "tour", "exec"), names)
-            if cell["metadata"].get("tags") == ["parameters"]:
-                names["STEPS"] = 10
             if last is not None:
                 shown.append(eval(compile(ast.Expression(last.value), "tour", "eval"), names))
     pictures = [value for value in shown if hasattr(value, "_repr_png_")]
@@ -53,7 +63,7 @@ def test_the_tour_runs_from_its_first_cell_to_its_last(tmp_path, monkeypatch, ca
 
 
 def test_the_demo_in_a_process_of_its_own_uses_the_real_record(benchmark_folder, tmp_path):
-    command = [sys.executable, "-m", "tausid.cli", "demo", "--out", tmp_path, "--max-steps", "10"]
+    command = [sys.executable, "-m", "tausid.cli", "demo", "--out", tmp_path, "--iterations", "2"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "REAL cascaded tanks record" in done.stdout
@@ -65,7 +75,7 @@ def test_the_demo_without_the_real_record_says_so(tmp_path, capfd, monkeypatch):
         raise tausid.DataError(f"dataset {name!r} cannot be had in this test")
 
     monkeypatch.setattr(tausid.datasets, "load", refuse)
-    monkeypatch.setattr(sys, "argv", ["tausid", "demo", "--out", str(tmp_path), "--max-steps", "10"])
+    monkeypatch.setattr(sys, "argv", ["tausid", "demo", "--out", str(tmp_path)])
     with pytest.raises(SystemExit) as ended:
         main()
     assert not ended.value.code

@@ -86,7 +86,7 @@ def test_weight_decay_sums_all_squares():
 
 
 def test_weight_decay_leaves_tau_and_free_states_alone():
-    config = recipe_config(nx=2, hidden=(3,), initial_state="free", horizon="full")
+    config = recipe_config("windows", nx=2, hidden=(3,), initial_state="free", horizon="full")
     model = build_state_space(config, Tau(5.0), nu=1, ny=1, n_records=3, rng=np.random.default_rng(0))
     decayed = sum(np.size(leaf) for leaf in jax.tree.leaves(decayed_weights(model)))
     networks = (2 * 3 + 3 * 3 + 3 + 2 * 3) + (1 * 3 + 3 * 3 + 3 + 1 * 3)  # linear, W2, b2, W1 of f and of g
@@ -94,7 +94,7 @@ def test_weight_decay_leaves_tau_and_free_states_alone():
 
 
 def test_tau_is_trained_only_where_it_is_trainable():
-    config = recipe_config(nx=2, hidden=(3,))
+    config = recipe_config("windows", nx=2, hidden=(3,))
     for flag in (True, False):
         tau = Tau(5.0, trainable=flag)
         model = build_state_space(config, tau, nu=1, ny=1, n_records=1, rng=np.random.default_rng(0))

@@ -14,7 +14,9 @@ from tausid.rollout import Engine, VectorField, rollout_scan
 
 
 def model(tau: float | list[float] = 2.0, **settings) -> StateSpace:
-    config = recipe_config(**{"nx": 3, "hidden": (8, 8), "weight_range": 0.5, "activation": "tanh", **settings})
+    config = recipe_config(
+        "windows", **{"nx": 3, "hidden": (8, 8), "weight_range": 0.5, "activation": "tanh", **settings}
+    )
     return build_state_space(config, Tau(tau), nu=2, ny=1, n_records=2, rng=np.random.default_rng(5))
 
 

@@ -16,7 +16,16 @@ from tausid.cli import app
 from tausid.models import clip_straight
 from tausid.training.limits import describe_limits, find_limits, settle_limits
 
-SMALL = {"nx": 2, "hidden": (8,), "horizon": 20, "batch": 16, "max_steps": 60, "validate_every": 20, "progress": None}
+SMALL = {
+    "recipe": "windows",
+    "nx": 2,
+    "hidden": (8,),
+    "horizon": 20,
+    "batch": 16,
+    "max_steps": 60,
+    "validate_every": 20,
+    "progress": None,
+}
 
 
 def railing_record(samples: int = 200, *, high: float = 0.5) -> Record:

@@ -33,6 +33,7 @@ from tausid.training.protocols import Split
 
 # Least squares finds everything; the one step after it belongs to the program's flow.
 WHOLE = {
+    "recipe": "windows",
     "validation_fraction": 0.0,
     "initial_state": "free",
     "horizon": "full",
@@ -233,7 +234,7 @@ def test_a_correction_starts_at_zero_and_does_no_harm():
 
 def test_an_encoder_s_linear_map_starts_from_the_fitted_states():
     record = lag_record(noise=0.0)
-    config = recipe_config(nx=1, horizon=20, weight_range=1e-6)
+    config = recipe_config("windows", nx=1, horizon=20, weight_range=1e-6)
     model = start_problem(config, 3.0, Split((record,), ()), Lag()).initial_model
     # The state is the output, so that past samples say all of it: what is left is the RK4's and the precision's.
     assert tausid.evaluate(model, record).rmse["y"] < 0.01 * np.std(record.y)
@@ -290,7 +291,7 @@ def test_outputs_count_in_least_squares_as_they_are_weighted():
     one, other = lag_record(noise=0.0), lag_record(noise=0.0)
     record = Record.from_arrays(one.u, np.concatenate([one.y, 2.0 * other.y], axis=1), ts=1.0)
     for weights, gain in (([1.0, 0.0], 2.0), ([0.0, 1.0], 4.0)):
-        config = recipe_config(nx=1, output_weights=weights)
+        config = recipe_config("windows", nx=1, output_weights=weights)
         known = fit_known(Twice(), (record,), config).known
         assert known.parameters["gain"].value == pytest.approx(gain, rel=1e-3)  # RK4, single precision
 

@@ -12,8 +12,8 @@ from problems import PLANTS, Plant, multisine, oscillator_at
 import tausid
 from tausid import Record
 
-COMMON = {"seed": 0, "nx": 2, "hidden": (16,), "activation": "tanh", "weight_range": 0.3, "batch": 32,
-          "weight_decay": 0.0, "validate_every": 100, "progress": None}  # fmt: skip
+COMMON = {"recipe": "windows", "seed": 0, "nx": 2, "hidden": (16,), "activation": "tanh", "weight_range": 0.3,
+          "batch": 32, "weight_decay": 0.0, "validate_every": 100, "progress": None}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,9 @@ def test_a_step_that_leaves_nothing_is_refused(step, message):
 def test_the_model_remembers_what_was_done_to_its_data(tmp_path):
     data = tausid.datasets.simulate_tanks(samples=400, seed=0)
     train = prepare(data.train, "decimate 2")
-    result = tausid.fit(train, tau=74.0, seed=0, nx=2, hidden=(4,), horizon=16, max_steps=2, progress=None)
+    result = tausid.fit(
+        train, tau=74.0, seed=0, recipe="windows", nx=2, hidden=(4,), horizon=16, max_steps=2, progress=None
+    )
     (steps,) = result.model.provenance["preparation"].values()
     assert steps == list(train.history)
     loaded = tausid.load_model(result.model.save(tmp_path / "model.safetensors"))

@@ -71,7 +71,9 @@ def test_a_history_of_before_gradient_norms_can_be_read(tmp_path):
 
 def test_a_whole_run_comes_back(tmp_path):
     record, test = wiener_record(120), wiener_record(100, seed=5)
-    result = tausid.fit(record, tau=2.0, seed=0, nx=1, hidden=[], horizon=20, max_steps=2, progress=None)
+    result = tausid.fit(
+        record, tau=2.0, seed=0, recipe="windows", nx=1, hidden=[], horizon=20, max_steps=2, progress=None
+    )
     run = Run.from_result(result, train=record, tests=test, skip=9)
     assert [e.role for e in run.experiments] == ["train", "test"]
     assert run.of_role("test")[0].score == tausid.evaluate(result.model, test, skip=9)

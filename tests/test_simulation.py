@@ -19,7 +19,7 @@ TAU = 3.0
 
 
 def make_model(record: Record, **settings) -> Model:
-    config = tausid.recipe_config(**{"nx": 2, "hidden": (8,), "weight_range": 0.3, **settings})
+    config = tausid.recipe_config("windows", **{"nx": 2, "hidden": (8,), "weight_range": 0.3, **settings})
     space = build_state_space(
         config, Tau(TAU), nu=record.nu, ny=record.ny, n_records=1, rng=np.random.default_rng(config.seed)
     )
@@ -259,7 +259,7 @@ def test_max_dt_bounds_every_integration_step():
     from tausid.simulation import longest_step, make_integrator
 
     for ts, settings in ((1.0, {"max_dt": 0.3}), (1.0, {"max_dt": 5.0, "substeps": 2}), (1.0, {})):
-        config = tausid.recipe_config(**settings)
+        config = tausid.recipe_config("windows", **settings)
         step = longest_step(config, ts) / make_integrator(config, ts).substeps
         assert step <= settings.get("max_dt", 1.5) * (1 + 1e-9)
         assert longest_step(config, ts) >= ts * (1 - 1e-3)  # a median step is not split
@@ -269,7 +269,15 @@ def test_max_dt_bounds_every_integration_step():
 def test_a_model_trained_at_four_seconds_simulates_at_one(hold):
     """The oscillator in slow motion: the exact answer at one second is known."""
     slow = Record.from_arrays(*_slow_oscillator(300, 4.0, hold, seed=0), ts=4.0)
-    settings = {"nx": 2, "hidden": (4,), "horizon": 40, "batch": 16, "max_steps": 100, "validate_every": 50}
+    settings = {
+        "recipe": "windows",
+        "nx": 2,
+        "hidden": (4,),
+        "horizon": 40,
+        "batch": 16,
+        "max_steps": 100,
+        "validate_every": 50,
+    }
     result = tausid.fit(slow, seed=0, init="bla", hold=hold, substeps=2, progress=None, **settings)
     fast = Record.from_arrays(*_slow_oscillator(1200, 1.0, hold, seed=5), ts=1.0)
     same = Record.from_arrays(*_slow_oscillator(300, 4.0, hold, seed=6), ts=4.0)

@@ -16,7 +16,7 @@ from tausid.training.starting import find_start
 
 def start_model(records, tau="bla", **settings) -> tausid.Model:
     """The model that training would start from."""
-    config = recipe_config(**{"init": "bla", "validation_fraction": 0.0, "horizon": 20, **settings})
+    config = recipe_config("windows", **{"init": "bla", "validation_fraction": 0.0, "horizon": 20, **settings})
     split = split_records(records, config, validation=None, test=None)
     return make_problem(config, find_start(tau, split.train, config), split).initial_model
 
@@ -63,7 +63,9 @@ def test_free_initial_states_start_at_those_of_the_linear_approximation():
 
 def test_tau_comes_from_the_training_part_by_default():
     record = wiener_record(300)
-    result = tausid.fit(record, seed=0, nx=2, hidden=(4,), horizon=20, batch=4, max_steps=2, progress=None)
+    result = tausid.fit(
+        record, seed=0, recipe="windows", nx=2, hidden=(4,), horizon=20, batch=4, max_steps=2, progress=None
+    )
     estimate = tausid.estimate_tau(record.part(0, 240))
     assert result.model.tau == pytest.approx(estimate.tau, rel=1e-12)
     assert result.model.state_space.tau.source == "bla"
@@ -83,27 +85,27 @@ def test_the_order_of_the_approximation_is_at_most_that_of_the_model():
 
 
 def test_a_trained_tau_starts_at_ten_sampling_times():
-    tau = find_start("trained", [wiener_record(50)], recipe_config()).tau
+    tau = find_start("trained", [wiener_record(50)], recipe_config("windows")).tau
     assert tau.trainable
     assert float(tau.seconds) == pytest.approx(5.0)
 
 
 def test_a_trained_tau_may_have_one_value_per_state():
-    tau = find_start("trained-per-state", [wiener_record(50)], recipe_config(nx=3)).tau
+    tau = find_start("trained-per-state", [wiener_record(50)], recipe_config("windows", nx=3)).tau
     np.testing.assert_allclose(tau.start, [5.0, 5.0, 5.0])
     assert tau.trainable
 
 
 def test_a_trained_tau_can_start_from_the_linear_approximation():
     record = wiener_record(300)
-    tau = find_start("bla-trained", [record], recipe_config()).tau
+    tau = find_start("bla-trained", [record], recipe_config("windows")).tau
     assert tau.trainable
-    assert tau.now == pytest.approx(find_start("bla", [record], recipe_config()).tau.now, rel=1e-12)
+    assert tau.now == pytest.approx(find_start("bla", [record], recipe_config("windows")).tau.now, rel=1e-12)
 
 
 def test_a_given_tau_is_left_alone():
     tau = Tau(3.0, trainable=True)
-    assert find_start(tau, [wiener_record(50)], recipe_config()).tau is tau
+    assert find_start(tau, [wiener_record(50)], recipe_config("windows")).tau is tau
 
 
 def test_an_unknown_name_for_tau_is_refused():
@@ -111,12 +113,21 @@ def test_an_unknown_name_for_tau_is_refused():
         ConfigError,
         match="unknown tau 'blah'; known: bla, bla-trained, spectrum, trained, trained-per-state. Did you mean 'bla'",
     ):
-        find_start("blah", [wiener_record(50)], recipe_config())
+        find_start("blah", [wiener_record(50)], recipe_config("windows"))
 
 
 def test_training_from_the_linear_start_begins_near_the_linear_error():
     record = wiener_record(400)
-    settings = {"nx": 2, "hidden": (8,), "horizon": 40, "batch": 16, "max_steps": 20, "validate_every": 20, "seed": 0}
+    settings = {
+        "recipe": "windows",
+        "nx": 2,
+        "hidden": (8,),
+        "horizon": 40,
+        "batch": 16,
+        "max_steps": 20,
+        "validate_every": 20,
+        "seed": 0,
+    }
     linear = tausid.fit(record, init="bla", progress=None, **settings)
     random = tausid.fit(record, progress=None, **settings)
     assert linear.history[0].loss < 0.3 * random.history[0].loss
@@ -125,7 +136,7 @@ def test_training_from_the_linear_start_begins_near_the_linear_error():
 def test_a_jittered_record_gives_the_tau_of_its_resampled_one():
     record = wiener_record(100)
     jittered = Record.from_arrays(record.u, record.y, t=record.t + 0.1 * np.random.default_rng(0).random(100))
-    tau = find_start("bla", [jittered], recipe_config()).tau
+    tau = find_start("bla", [jittered], recipe_config("windows")).tau
     assert tau.now == pytest.approx(tausid.estimate_tau(jittered, nx="auto").tau, rel=1e-12)
 
 
@@ -133,4 +144,4 @@ def test_a_record_that_the_approximation_cannot_use_says_so():
     with pytest.raises(
         tausid.DataError, match=r"records must be long enough.*Or give tau in seconds, or tau='trained'"
     ):
-        find_start("bla", [wiener_record(100).part(0, 4)], recipe_config())
+        find_start("bla", [wiener_record(100).part(0, 4)], recipe_config("windows"))

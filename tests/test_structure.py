@@ -18,11 +18,20 @@ from tausid.training.objective import nonlinear_weights, state_jacobians
 from tausid.training.protocols import split_records
 from tausid.training.starting import find_start, in_dissipative_basis
 
-SMALL = {"nx": 2, "hidden": (8,), "horizon": 20, "batch": 16, "max_steps": 60, "validate_every": 20, "progress": None}
+SMALL = {
+    "recipe": "windows",
+    "nx": 2,
+    "hidden": (8,),
+    "horizon": 20,
+    "batch": 16,
+    "max_steps": 60,
+    "validate_every": 20,
+    "progress": None,
+}
 
 
 def build(**settings) -> StateSpace:
-    config = recipe_config(**{"nx": 3, "hidden": (5,), **settings})
+    config = recipe_config("windows", **{"nx": 3, "hidden": (5,), **settings})
     return build_state_space(config, Tau(2.0), nu=1, ny=1, n_records=1, rng=np.random.default_rng(0))
 
 
@@ -71,7 +80,7 @@ def test_grown_from_zero_the_model_starts_as_the_linear_approximation():
     record = wiener_record(300)
     settings = {"init": "bla", "nonlinear_start": "zero", "validation_fraction": 0.0, "horizon": 20, "nx": 3}
     for form in ("free", "negative-definite"):
-        config = recipe_config(**settings, A_form=form)
+        config = recipe_config("windows", **settings, A_form=form)
         split = split_records(record, config, validation=None, test=None)
         model = make_problem(config, find_start("bla", split.train, config), split).initial_model
         bla = estimate_bla(record, nx=2)

@@ -27,7 +27,7 @@ from tausid.study import StudyResults, executors, parse_spec, read_results, read
 from tausid.study.store import JOURNAL, Store
 from tausid.training.protocols import split_records
 
-QUICK = {"nx": 2, "hidden": [8], "horizon": 20, "batch": 8, "max_steps": 20, "validate_every": 10}
+QUICK = {"recipe": "windows", "nx": 2, "hidden": [8], "horizon": 20, "batch": 8, "max_steps": 20, "validate_every": 10}
 # Long enough to be killed in its middle: chunks of 25 steps take some milliseconds, checkpoints come every 0.05 s.
 LONG = {**QUICK, "max_steps": 3000, "patience": 3000, "validate_every": 25}
 

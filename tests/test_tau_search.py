@@ -17,7 +17,7 @@ from tausid import ConfigError, DivergenceError
 from tausid.tau_estimation import TauTrial
 from tausid.tau_search import _conclude, estimate_tau, search_tau
 
-QUICK = {"nx": 2, "hidden": (8,), "horizon": 20, "batch": 8, "max_steps": 40, "validate_every": 20}
+QUICK = {"recipe": "windows", "nx": 2, "hidden": (8,), "horizon": 20, "batch": 8, "max_steps": 40, "validate_every": 20}
 
 
 def test_a_trained_tau_is_reported_with_its_late_range():

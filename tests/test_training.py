@@ -27,7 +27,16 @@ from tausid.training.protocols import split_records
 from tausid.training.starting import Start
 from tausid.windows import WindowSource
 
-SMALL = {"nx": 2, "hidden": (8,), "horizon": 20, "batch": 16, "max_steps": 60, "validate_every": 20, "progress": None}
+SMALL = {
+    "recipe": "windows",
+    "nx": 2,
+    "hidden": (8,),
+    "horizon": 20,
+    "batch": 16,
+    "max_steps": 60,
+    "validate_every": 20,
+    "progress": None,
+}
 
 
 def small_fit(record: Record | None = None, **changes) -> tausid.FitResult:
@@ -64,7 +73,7 @@ def test_epochs_are_shuffled_passes_over_all_windows():
     source = WindowSource.from_records(
         [wiener_record(80)], Scaling.from_records([wiener_record(80)]), horizon=10, n_past=3
     )
-    settings = StepSettings.from_config(tausid.recipe_config(batch=17, window_order="epochs"))
+    settings = StepSettings.from_config(tausid.recipe_config("windows", batch=17, window_order="epochs"))
     assert source.count == 4 * 17  # 68 places for a window of 13 samples among 80
     draws = [optimiser.draw_windows(source, step, jax.random.key(0), settings) for step in range(8)]
     for epoch in (draws[:4], draws[4:]):
@@ -89,7 +98,7 @@ def test_the_encoder_can_be_a_plain_mlp():
 
 
 def test_the_cosine_schedule_falls_to_a_hundredth():
-    rate = learning_rate(StepSettings.from_config(tausid.recipe_config(max_steps=500)))
+    rate = learning_rate(StepSettings.from_config(tausid.recipe_config("windows", max_steps=500)))
     np.testing.assert_allclose([rate(0), rate(250), rate(500)], [3e-3, 3e-3 * 0.505, 3e-5], rtol=1e-5)
 
 
@@ -304,7 +313,7 @@ def test_the_held_out_end_begins_where_its_initial_state_can_be_found():
     y = wiener_record(300).y.copy()
     y[238:245] = np.nan
     gap = Record.from_arrays(wiener_record(300).u, y, ts=0.5, name="gap")
-    split = split_records(gap, tausid.recipe_config(), validation=None, test=None)
+    split = split_records(gap, tausid.recipe_config("windows"), validation=None, test=None)
     assert len(split.train[0]) == 241  # samples 241 to 245 have one measured among them
     assert small_fit(gap).status == "completed"
     y[230:] = np.nan
@@ -376,10 +385,10 @@ def test_records_are_cut_at_gaps():
     record = wiener_record(300)
     t = record.t + np.where(np.arange(300) >= 100, 1000.0, 0.0)
     gap = Record.from_arrays(record.u, record.y, t=t, name="gap")
-    config = tausid.recipe_config(horizon=20)
+    config = tausid.recipe_config("windows", horizon=20)
     split = split_records(gap, config, validation=None, test=None)
     assert [len(part) for part in split.train] == [100, 140]
-    whole = split_records(gap, tausid.recipe_config(horizon=20, max_gap=2000.0), validation=None, test=None)
+    whole = split_records(gap, tausid.recipe_config("windows", horizon=20, max_gap=2000.0), validation=None, test=None)
     assert [len(part) for part in whole.train] == [240]
     result = small_fit(gap)
     assert result.status == "completed"
@@ -493,7 +502,7 @@ SCRIPT = """
 import sys; sys.path.insert(0, {tests!r})
 import tausid
 from problems import wiener_record
-result = tausid.fit(wiener_record(200), tau=2.0, seed=0, nx=2, hidden=(8,), horizon=20, batch=16,
+result = tausid.fit(wiener_record(200), tau=2.0, seed=0, recipe="windows", nx=2, hidden=(8,), horizon=20, batch=16,
                     max_steps={steps}, validate_every=20, progress=None, out={out!r}, resume=True)
 result.model.save({out!r} + "/model.safetensors")
 """
@@ -636,13 +645,15 @@ def test_the_norm_of_a_constant_gradient_is_its_norm_from_the_first_step_on(step
 
 def test_the_history_has_the_norm_of_the_gradient():
     record = wiener_record(60)
-    result = tausid.fit(record, tau=2.0, seed=0, nx=1, hidden=[], horizon=20, max_steps=2, progress=None)
+    result = tausid.fit(
+        record, tau=2.0, seed=0, recipe="windows", nx=1, hidden=[], horizon=20, max_steps=2, progress=None
+    )
     assert 0 < result.history[0].gradient_norm < np.inf
 
 
 def test_a_list_of_horizons_grows_in_equal_shares_with_as_many_samples_per_step():
     record = wiener_record(200)
-    config = tausid.recipe_config(horizon=[10, 40, "full"], batch=16, max_steps=90, nx=2, hidden=[4])
+    config = tausid.recipe_config("windows", horizon=[10, 40, "full"], batch=16, max_steps=90, nx=2, hidden=[4])
     split = split_records(record, config, validation=None, test=None)
     problem = make_problem(config, Start(Tau(2.0), None), split)
     assert [stage.stop for stage in problem.stages] == [30, 60, 90]
@@ -681,4 +692,4 @@ def test_patience_begins_with_the_last_horizon():
 @pytest.mark.parametrize("wrong", [[], [64, 1], [64, "half"], 1.5])
 def test_horizons_are_checked(wrong):
     with pytest.raises(ConfigError, match="`horizon` must"):
-        tausid.recipe_config(horizon=wrong)
+        tausid.recipe_config("windows", horizon=wrong)

@@ -12,6 +12,7 @@ import numpy as np
 from tausid.errors import ConfigError, unknown_name
 
 LARGEST = 2**31 - 1  # of whole numbers, seeds among them
+AUTO = "auto"  # as many states as the best linear approximation has
 FULL = "full"  # a horizon as long as the longest record: full simulation error, eq. 3
 
 Limits = str | tuple[Any, ...]  # of outputs: `none`, `auto`, a pair, or a pair per output
@@ -25,12 +26,14 @@ class Config:
         recipe: name of the recipe that the settings started from.
         protocol: what validation may see: `clean` or `paper`.
         seed: seed of the initial weights and of the windows drawn.
-        nx: number of states.
+        nx: number of states; `auto` for as many as the best linear approximation has, with an encoder that sees at
+            least two samples for each.
         network: function approximator of f, g and the encoder: `mlp` or `polynomial`.
         hidden: widths of the hidden layers.
         activation: activation function of the hidden layers.
         degree: degree of a `polynomial` network.
         weight_range: initial weights are uniform in [-weight_range, weight_range].
+        bias_range: initial biases are uniform in [-bias_range, bias_range].
         A_start: initial A: `zero-mean` like all other weights, `-I` plus those, or `-MM'` plus those, with M uniform in
             [-1, 1] / sqrt(nx): negative definite, with fast and slow states.
         A_form: `free`, or `negative-definite`: A + A' is negative definite whatever the weights are.
@@ -59,17 +62,20 @@ class Config:
             grows in equal shares of `max_steps`.
         batch: windows per step; with a list of horizons, of the first: later ones take as many samples per step.
         window_order: how windows are drawn: `random`, with replacement, or `epochs`, shuffled passes over all of them.
-        max_steps: most optimiser steps.
+        max_steps: most steps of Adam; 0 leaves it out.
         patience: steps without a better validation score after which training stops.
         validate_every: steps between two validations.
         validation_error: what is validated: `free-run` simulations of the validation records, or `windows` of them.
-        folds: held-out stretches per training record that choose the number of steps together, before a final fit on
-            everything; 0 for none. They take the place of `validation_fraction`.
+        folds: held-out stretches per training record that choose the number of Adam's steps, or without those of the
+            finish's iterations, before a final fit on everything; 0 for none. They take the place of
+            `validation_fraction`.
         validation_fraction: share of each training record held out at its end (`clean` protocol); 0 for none.
         output_weights: how much the squared error of each output counts, in training and validation; None is equally.
-        finish: what follows Adam: `none`, or second-order steps on the full simulation error in double precision, `lm`
-            (Levenberg-Marquardt) or `lbfgs`.
-        finish_steps: most iterations of the finish.
+        finish: what follows Adam, or takes its place where `max_steps` is 0: `none`, or `lm`, Levenberg-Marquardt on
+            the full simulation error in double precision.
+        finish_steps: most iterations of the finish; folds may choose fewer.
+        finish_parts: whose nonlinear parts the finish trains: `f`, those of the state network alone; `both`, those of
+            the output network, too; or `auto`, what folds say, and `both` without folds.
         learning_rate: Adam's rate at the first step.
         schedule: how the rate falls: `three-step` or `cosine`.
         weight_decay: lambda_W of the weight decay.
@@ -84,17 +90,18 @@ class Config:
         ConfigError: a setting breaks its rule.
     """
 
-    recipe: str = "default"
+    recipe: str = "windows"
     protocol: str = "clean"
     seed: int = 0
 
     # The model.
-    nx: int = 4  # more states than the tanks' two: simpler nonlinearities suffice (state augmentation)
+    nx: int | str = 4  # more states than the tanks' two: simpler nonlinearities suffice (state augmentation)
     network: str = "mlp"
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "leaky_relu"
     degree: int = 3
     weight_range: float = 0.01
+    bias_range: float = 0.0
     A_start: str = "-I"  # free runs of an untrained model then settle instead of drifting
     A_form: str = "free"
     init: str = "random"
@@ -139,6 +146,7 @@ class Config:
     max_recoveries: int = 5
     finish: str = "none"
     finish_steps: int = 50
+    finish_parts: str = "both"
 
     def __post_init__(self) -> None:
         for name, known in CHOICES.items():
@@ -146,6 +154,8 @@ class Config:
                 raise ConfigError(unknown_name(name, getattr(self, name), known))
         for name, least in WHOLE_NUMBERS.items():
             _check_whole(name, getattr(self, name), least)
+        if self.nx != AUTO:
+            _check_whole("nx", self.nx, 1)
         if not isinstance(self.hidden, tuple):
             raise ConfigError(f"`hidden` must be a list of widths; got {self.hidden!r}. Write [64, 64].")
         for width in self.hidden:
@@ -160,16 +170,16 @@ class Config:
                 f"`initial_state` 'free' must have horizon='full', as a record has one initial state and not one per "
                 f"window; got horizon={self.horizon!r}. Use horizon='full', or the encoder."
             )
+        if self.initial_state == "free" and self.nx == AUTO:
+            raise ConfigError(
+                "`nx` must be a number with initial_state='free'; got 'auto'. Give one, or use the encoder."
+            )
         if self.folds == 1 or (self.folds and (self.protocol == "paper" or self.initial_state == "free")):
             raise ConfigError(
                 "`folds` must be 0, or 2 and more with protocol='clean' and initial_state='encoder'; got "
                 f"folds={self.folds}, {self.protocol!r} and {self.initial_state!r}. Change one of them."
             )
-        if self.folds and self.finish != "none":
-            raise ConfigError(
-                f"`finish` must be 'none' with folds, which choose the number of Adam's steps; got {self.finish!r}. "
-                "Change one of them."
-            )
+        self._check_finish()
         if self.init == "bla" and self.encoder == "mlp":
             raise ConfigError(
                 "`init` 'bla' must have encoder='residual', whose linear part it sets; got encoder='mlp'. Change one."
@@ -181,7 +191,14 @@ class Config:
             raise ConfigError(f"`feedthrough` must be true or false; got {self.feedthrough!r}. Choose one.")
         self._check_weights()
         _check_limits(self.output_limits)
-        for name in ("weight_decay", "nonlinear_decay", "contraction_weight", "dae_weight", "barrier_weight"):
+        for name in (
+            "weight_decay",
+            "nonlinear_decay",
+            "contraction_weight",
+            "dae_weight",
+            "barrier_weight",
+            "bias_range",
+        ):
             _check_number(name, getattr(self, name), least=0.0, open_end=False)
         names = self.hold if isinstance(self.hold, tuple) else (self.hold,)
         if not all(isinstance(name, str) for name in names):
@@ -191,6 +208,22 @@ class Config:
             raise ConfigError(
                 f"`validation_fraction` must be from 0 to 0.5; got {self.validation_fraction}. "
                 "Training needs the larger part of each record."
+            )
+
+    def _check_finish(self) -> None:
+        if self.finish == "none" and self.max_steps == 0:
+            raise ConfigError(
+                "`max_steps` must be at least 1 with finish='none', as nothing is trained otherwise; got 0."
+            )
+        if self.finish != "none" and self.folds and self.max_steps > 0:
+            raise ConfigError(
+                f"`max_steps` must be 0 where folds choose the iterations of finish={self.finish!r}; got "
+                f"{self.max_steps}. Leave `max_steps` out, or take recipe='windows', which is trained by Adam."
+            )
+        if self.finish != "none" and self.encoder == "mlp" and self.initial_state == "encoder":
+            raise ConfigError(
+                "`finish` must have encoder='residual', whose linear part follows the states; got encoder='mlp'. "
+                "Change one."
             )
 
     def _check_weights(self) -> None:
@@ -203,6 +236,17 @@ class Config:
             _check_number("output_weights", weight, least=0.0, open_end=False)
         if not any(weights):
             raise ConfigError("`output_weights` must not all be zero; got only zeros. Give one output a weight.")
+
+    @property
+    def order(self) -> int:
+        """The number of states, once the data have said it.
+
+        Raises:
+            ConfigError: `nx` is still `auto`.
+        """
+        if isinstance(self.nx, str):
+            raise ConfigError(f"`nx` must be a number where no records are at hand; got {self.nx!r}. Give one.")
+        return self.nx
 
     @property
     def horizons(self) -> tuple[int | str, ...]:
@@ -242,7 +286,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "validation_error": ("free-run", "windows"),
     "barrier_form": ("hinge", "sigmoid"),
     "engine": ("auto", "fused", "scan"),
-    "finish": ("none", "lm", "lbfgs"),
+    "finish": ("none", "lm"),
+    "finish_parts": ("both", "f", AUTO),
 }
 
 # Settings that are found from the data where they are None.
@@ -250,14 +295,13 @@ FROM_DATA = ("max_dt", "max_gap")
 
 WHOLE_NUMBERS: dict[str, int] = {
     "seed": 0,
-    "nx": 1,
     "degree": 1,
     "na": 0,
     "nb": 0,
     "substeps": 1,
     "threads": 1,
     "batch": 1,
-    "max_steps": 1,
+    "max_steps": 0,
     "patience": 1,
     "validate_every": 1,
     "max_recoveries": 0,
@@ -299,7 +343,27 @@ def _check_number(name: str, value: object, *, least: float, open_end: bool) -> 
 
 
 RECIPES: dict[str, Config] = {
-    "default": Config(),
+    # A small network grown out of the linear approximation; folds say how far. See docs/recipe.md for the evidence.
+    "default": Config(
+        recipe="default",
+        nx=AUTO,
+        hidden=(20,),
+        weight_range=1.0,
+        bias_range=1.0,
+        init="bla",
+        nonlinear_start="zero",
+        output_limits=AUTO,
+        max_steps=0,
+        folds=4,
+        validation_fraction=0.0,
+        weight_decay=1e-8,
+        nonlinear_decay=1e-6,
+        finish="lm",
+        finish_steps=60,
+        finish_parts=AUTO,
+    ),
+    # Deep networks on windows, by Adam.
+    "windows": Config(recipe="windows"),
     # Section 5 of the paper, to the letter; what it leaves open is named in docs/training.md.
     "paper": Config(
         recipe="paper",
@@ -318,7 +382,7 @@ def recipe_config(recipe: str = "default", **settings: Any) -> Config:
     """The settings of a named recipe, with changes.
 
     Args:
-        recipe: `default` or `paper`.
+        recipe: `default`, `windows` or `paper`.
         **settings: fields of `Config` to change.
 
     Returns:

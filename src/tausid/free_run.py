@@ -43,7 +43,7 @@ def estimated_samples(config: Config) -> int:
     Returns:
         10 nx, and at least 50.
     """
-    return max(LEAST_FOR_INITIAL_STATE, 10 * config.nx)
+    return max(LEAST_FOR_INITIAL_STATE, 10 * config.order)
 
 
 @eqx.filter_jit

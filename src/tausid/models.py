@@ -285,7 +285,7 @@ def build_state_space(
     Raises:
         ConfigError: tau has one value per state, but not nx of them.
     """
-    nx = config.nx
+    nx = config.order
     if tau.factor.shape not in ((), (nx,)):
         raise ConfigError(
             f"`tau` must be one number or one per state; got {tau.factor.size} for {nx} states. "
@@ -371,8 +371,7 @@ def start_at_zero(network: AbstractNetwork, n_rows: int) -> AbstractNetwork:
     Returns:
         The network.
     """
-    matrices = (lambda n: n.coefficients) if isinstance(network, Polynomial) else (lambda n: n.mlp.weights[-1])
-    for where in (lambda n: n.linear, matrices):
+    for where in (lambda n: n.linear, readout_of(network)):
         network = eqx.tree_at(where, network, where(network).at[:n_rows].set(0.0))
     return network
 
@@ -391,7 +390,7 @@ def make_network(config: Config, n_in: int, n_out: int, rng: np.random.Generator
     """
     if config.network == "polynomial":
         polynomial = Polynomial.random(rng, n_in, n_out, degree=config.degree, weight_range=config.weight_range)
-        return _grown_from_zero(polynomial, lambda n: n.coefficients, config)
+        return _grown_from_zero(polynomial, config)
     network = ResidualMLP.random(
         rng,
         n_in,
@@ -399,18 +398,33 @@ def make_network(config: Config, n_in: int, n_out: int, rng: np.random.Generator
         hidden=config.hidden,
         activation=config.activation,
         weight_range=config.weight_range,
+        bias_range=config.bias_range,
     )
-    return _grown_from_zero(network, lambda n: n.mlp.weights[-1], config)
+    return _grown_from_zero(network, config)
 
 
-def _grown_from_zero(network: AbstractNetwork, last: Callable[[Any], Array], config: Config) -> AbstractNetwork:
+def readout_of(network: AbstractNetwork) -> Callable[[Any], Array]:
+    """Where a network keeps its `readout`, for `eqx.tree_at`.
+
+    Args:
+        network: a residual network or a polynomial.
+
+    Returns:
+        From such a network to that array.
+    """
+    return (lambda n: n.coefficients) if isinstance(network, Polynomial) else (lambda n: n.mlp.weights[-1])
+
+
+def _grown_from_zero(network: AbstractNetwork, config: Config) -> AbstractNetwork:
     """With its last nonlinear layer at zero, where that is asked for: the gradient of that layer is not zero."""
-    return eqx.tree_at(last, network, replace_fn=jnp.zeros_like) if config.nonlinear_start == "zero" else network
+    if config.nonlinear_start != "zero":
+        return network
+    return eqx.tree_at(readout_of(network), network, replace_fn=jnp.zeros_like)
 
 
 def _stable_matrix(config: Config, rng: np.random.Generator) -> Float[np.ndarray, "nx nx"]:
     """Where A starts, before the small random weights: -I, or -MM' with a random M."""
-    nx = config.nx
+    nx = config.order
     if config.A_start == "-I":
         return -np.eye(nx)
     M = rng.uniform(-1.0, 1.0, (nx, nx)) / np.sqrt(nx)
@@ -419,11 +433,11 @@ def _stable_matrix(config: Config, rng: np.random.Generator) -> Float[np.ndarray
 
 def _make_initial(config: Config, nu: int, ny: int, n_records: int, rng: np.random.Generator) -> AbstractInitialState:
     if config.initial_state == "free":
-        return FreeState(jnp.zeros((n_records, config.nx)))
+        return FreeState(jnp.zeros((n_records, config.order)))
     sees_time = config.clock == "irregular"
     n_in = config.na * ny + config.nb * nu + sees_time * max(config.na, config.nb)
     make = _make_mlp if config.encoder == "mlp" else make_network
-    return Encoder(make(config, n_in, config.nx, rng), config.na, config.nb, sees_time)
+    return Encoder(make(config, n_in, config.order, rng), config.na, config.nb, sees_time)
 
 
 def _make_mlp(config: Config, n_in: int, n_out: int, rng: np.random.Generator) -> MLP:
@@ -433,4 +447,5 @@ def _make_mlp(config: Config, n_in: int, n_out: int, rng: np.random.Generator) -
         activation=config.activation,
         weight_range=config.weight_range,
         output_bias=True,
+        bias_range=config.bias_range,
     )

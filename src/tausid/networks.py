@@ -52,6 +52,22 @@ class AbstractNetwork(eqx.Module):
     def __call__(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
         """The value at `z`."""
 
+    @property
+    @abstractmethod
+    def readout(self) -> Float[Array, "n_out n_features"]:
+        """The last layer: `h(z) = linear z + readout features(z)`."""
+
+    @abstractmethod
+    def features(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_features"]:
+        """What the last layer sees at `z`.
+
+        Args:
+            z: inputs, along the last axis.
+
+        Returns:
+            The features, along the last axis.
+        """
+
 
 class MLP(eqx.Module):
     """Hidden layers and a linear output layer, `W_n s(... s(W_1 z + b_1) ...) + b_n`.
@@ -75,8 +91,9 @@ class MLP(eqx.Module):
         activation: str,
         weight_range: float,
         output_bias: bool,
+        bias_range: float = 0.0,
     ) -> "MLP":
-        """Weights uniform in [-weight_range, weight_range], biases zero.
+        """Weights uniform in [-weight_range, weight_range], biases in [-bias_range, bias_range].
 
         Args:
             rng: source of random numbers.
@@ -84,6 +101,7 @@ class MLP(eqx.Module):
             activation: name of the activation function.
             weight_range: largest magnitude of a weight.
             output_bias: whether the output layer has a bias.
+            bias_range: largest magnitude of a bias.
 
         Returns:
             The network.
@@ -92,16 +110,28 @@ class MLP(eqx.Module):
         shapes = zip(sizes[1:], sizes[:-1], strict=True)
         weights = tuple(uniform_matrix(rng, shape, weight_range) for shape in shapes)
         biased = sizes[1:] if output_bias else sizes[1:-1]
-        return cls(weights, tuple(jnp.asarray(np.zeros(size)) for size in biased), activation)
+        biases = [rng.uniform(-bias_range, bias_range, size) if bias_range > 0 else np.zeros(size) for size in biased]
+        return cls(weights, tuple(map(jnp.asarray, biases)), activation)
 
     def __call__(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
         """The value at `z`."""
-        activate = get_activation(self.activation)
         hidden = len(self.weights) - 1
-        for weight, bias in zip(self.weights[:-1], self.biases[:hidden], strict=True):
-            z = activate(z @ weight.T + bias)
-        out = z @ self.weights[-1].T
+        out = self.features(z) @ self.weights[-1].T
         return out + self.biases[hidden] if len(self.biases) > hidden else out
+
+    def features(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_features"]:
+        """What the last layer sees at `z`.
+
+        Args:
+            z: inputs, along the last axis.
+
+        Returns:
+            The features, along the last axis.
+        """
+        activate = get_activation(self.activation)
+        for weight, bias in zip(self.weights[:-1], self.biases[: len(self.weights) - 1], strict=True):
+            z = activate(z @ weight.T + bias)
+        return z
 
 
 class ResidualMLP(AbstractNetwork):
@@ -125,8 +155,9 @@ class ResidualMLP(AbstractNetwork):
         hidden: Sequence[int],
         activation: str,
         weight_range: float,
+        bias_range: float = 0.0,
     ) -> "ResidualMLP":
-        """All weights uniform in [-weight_range, weight_range], biases zero.
+        """All weights uniform in [-weight_range, weight_range], biases in [-bias_range, bias_range].
 
         Args:
             rng: source of random numbers.
@@ -135,6 +166,7 @@ class ResidualMLP(AbstractNetwork):
             hidden: width of each hidden layer.
             activation: name of the activation function.
             weight_range: largest magnitude of a weight.
+            bias_range: largest magnitude of a bias.
 
         Returns:
             The network.
@@ -142,12 +174,30 @@ class ResidualMLP(AbstractNetwork):
         sizes = (n_in, *hidden, n_out)
         return cls(
             uniform_matrix(rng, (n_out, n_in), weight_range),
-            MLP.random(rng, sizes, activation=activation, weight_range=weight_range, output_bias=False),
+            MLP.random(
+                rng, sizes, activation=activation, weight_range=weight_range, output_bias=False, bias_range=bias_range
+            ),
         )
 
     def __call__(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
         """The value at `z`."""
         return z @ self.linear.T + self.mlp(z)
+
+    @property
+    def readout(self) -> Float[Array, "n_out n_features"]:
+        """The last layer's weights."""
+        return self.mlp.weights[-1]
+
+    def features(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_features"]:
+        """The last hidden layer at `z`.
+
+        Args:
+            z: inputs, along the last axis.
+
+        Returns:
+            The features, along the last axis.
+        """
+        return self.mlp.features(z)
 
 
 class Polynomial(AbstractNetwork):
@@ -188,7 +238,23 @@ class Polynomial(AbstractNetwork):
 
     def __call__(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
         """The value at `z`."""
-        return z @ self.linear.T + monomials(z, self.degree) @ self.coefficients.T
+        return z @ self.linear.T + self.features(z) @ self.coefficients.T
+
+    @property
+    def readout(self) -> Float[Array, "n_out n_features"]:
+        """The coefficients of degree two and more."""
+        return self.coefficients
+
+    def features(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_features"]:
+        """The monomials at `z`.
+
+        Args:
+            z: inputs, along the last axis.
+
+        Returns:
+            The features, along the last axis.
+        """
+        return monomials(z, self.degree)
 
 
 class Zero(AbstractNetwork):
@@ -213,6 +279,22 @@ class Zero(AbstractNetwork):
     def __call__(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
         """Zero."""
         return jnp.zeros((*z.shape[:-1], self.n_out), z.dtype)
+
+    @property
+    def readout(self) -> Float[Array, "n_out n_features"]:
+        """Nothing is read."""
+        return jnp.zeros((self.n_out, 0))
+
+    def features(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_features"]:
+        """Nothing is seen.
+
+        Args:
+            z: inputs, along the last axis.
+
+        Returns:
+            The features, along the last axis.
+        """
+        return jnp.zeros((*z.shape[:-1], 0), z.dtype)
 
 
 def monomials(z: Float[Array, "*batch n_in"], degree: int) -> Float[Array, "*batch n_monomials"]:

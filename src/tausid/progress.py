@@ -23,13 +23,13 @@ class ProgressUpdate:
         step: steps taken.
         max_steps: most steps to take.
         loss: mean squared simulation error of the last windows, normalized.
-        validation: free-run error on the validation records, normalized; NaN without any.
+        validation: free-run error on the validation records or of the fold at hand, normalized; NaN without any.
         best: the lowest of these.
         best_step: its step.
         recoveries: how often training went back to its best state.
-        steps_per_second: speed of the last chunk.
+        steps_per_second: speed of the last chunk; NaN where most of it went into compiling.
         status: `running`, or how training ended.
-        note: what to say first, such as how many members of an ensemble are done.
+        note: what to say first, such as the fold at hand, or how many members of an ensemble are done.
     """
 
     step: int
@@ -91,13 +91,18 @@ def describe(update: ProgressUpdate, model: Model) -> str:
     parts += [f"step {update.step}/{update.max_steps}", f"loss {update.loss:.3g}"]
     if update.validation == update.validation:  # not NaN: there are validation records
         parts += [
-            f"validation RMSE {scale * update.validation:.4g} {unit}".rstrip(),
+            f"held-out RMSE {scale * update.validation:.4g} {unit}".rstrip(),
             f"best {scale * update.best:.4g} at {update.best_step}",
         ]
     if update.recoveries:
         parts.append(f"{update.recoveries} recoveries")
-    parts += [f"{update.steps_per_second:.0f} steps/s", f"{describe_duration(update.seconds_left)} left"]
+    if update.steps_per_second == update.steps_per_second:
+        parts += [f"{_rounded(update.steps_per_second)} steps/s", f"{describe_duration(update.seconds_left)} left"]
     return ", ".join(parts)
+
+
+def _rounded(speed: float) -> str:
+    return f"{speed:.0f}" if speed >= 10 else f"{speed:.2g}"
 
 
 @contextlib.contextmanager

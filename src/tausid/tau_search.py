@@ -33,6 +33,8 @@ VALLEY = 1.1
 TRIALS_BEFORE_PRUNING = 5
 # What the sampler is told of a fit that never simulated: far worse than no model at all, whose NRMSE is 1.
 LOST = 1e3
+# The recipe of the fits, unless another is asked for: the default one starts from a linear model whatever tau is.
+RECIPE = "windows"
 
 
 def estimate_tau(
@@ -46,7 +48,7 @@ def estimate_tau(
             fit) or `cv` (cross-validation: many fits, scored by free runs over held-out data).
         nx: order of the linear approximation, or number of states of the fits; `auto` for either's default.
         hold: what the inputs do between samples, `zero` or `first`.
-        **options: for `trained`, arguments of `fit`; for `cv`, those of `search_tau`.
+        **options: for `trained`, arguments of `fit`, whose recipe is then `windows`; for `cv`, those of `search_tau`.
 
     Returns:
         The estimate.
@@ -75,7 +77,7 @@ def train_tau(records: Records, *, seed: int, **settings: Any) -> TauEstimate:
     Args:
         records: training records, one or several.
         seed: the fit's seed.
-        **settings: further arguments of `fit`.
+        **settings: further arguments of `fit`; the recipe is `windows` by default.
 
     Returns:
         The trained value; its spread is the range over the last half of the training.
@@ -86,7 +88,7 @@ def train_tau(records: Records, *, seed: int, **settings: Any) -> TauEstimate:
         DivergenceError: the training did not give a model that simulates.
         KeyboardInterrupt: the training was interrupted; with `out`, it can be resumed.
     """
-    result = fit(records, **{"tau": "trained", "seed": seed, **settings})
+    result = fit(records, **{"tau": "trained", "seed": seed, "recipe": RECIPE, **settings})
     tau = result.model.state_space.tau
     if result.status == "interrupted":
         raise KeyboardInterrupt
@@ -98,7 +100,7 @@ def train_tau(records: Records, *, seed: int, **settings: Any) -> TauEstimate:
     late = path[len(path) // 2 :] or [float(np.mean(result.model.tau))]
     return TauEstimate(
         tau=float(np.mean(result.model.tau)),
-        tau_per_state=np.broadcast_to(np.asarray(result.model.tau), (result.config.nx,)).copy(),
+        tau_per_state=np.broadcast_to(np.asarray(result.model.tau), (result.config.order,)).copy(),
         ts=result.model.ts,
         method="trained",
         description=(
@@ -135,7 +137,7 @@ def search_tau(
         bounds: lowest and highest Ts/tau.
         workers: processes, each with one thread; by default one per core.
         report: called with each finished trial; by default a line on standard error.
-        **settings: further arguments of `fit`, such as `max_steps=1000`.
+        **settings: further arguments of `fit`, such as `max_steps=1000`; the recipe is `windows` by default.
 
     Returns:
         The tau of the best trial; its spread covers the trials within ten percent of the best score.
@@ -213,7 +215,8 @@ def _try_tau(
                 raise optuna.TrialPruned
 
     try:
-        result = fit(records, **{"tau": median_step(records) / ts_over_tau, **settings, "progress": watch})
+        given = {"tau": median_step(records) / ts_over_tau, "recipe": RECIPE, **settings, "progress": watch}
+        result = fit(records, **given)
     except optuna.TrialPruned:
         return TauTrial(ts_over_tau, scores[-1], "stopped early")
     best = min((row.validation for row in result.history if row.validation == row.validation), default=math.inf)

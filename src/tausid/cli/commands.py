@@ -81,7 +81,7 @@ def fit(
         str, typer.Option(help="bla, spectrum, trained, or seconds (one per state separated by commas).")
     ] = "bla",
     train_tau: Annotated[bool, typer.Option("--train-tau", help="Train tau, from what --tau says on.")] = False,
-    nx: Annotated[int | None, typer.Option(help="Number of states; 4 by default.")] = None,
+    nx: Annotated[int | None, typer.Option(help="Number of states; by default the recipe's.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the initial weights and of the windows.")] = 0,
     ensemble: Annotated[
         int | None, typer.Option(help="Train so many models, with seeds from --seed on, and simulate them as one.")
@@ -91,8 +91,8 @@ def fit(
     physics: Annotated[
         str | None, typer.Option(help="Known equations: CascadedTanks or MassWithFriction; --set correction=network.")
     ] = None,
-    max_steps: Annotated[int | None, typer.Option(help="Most optimiser steps; by default the recipe's.")] = None,
-    recipe: Annotated[str, typer.Option(help="default or paper.")] = "default",
+    max_steps: Annotated[int | None, typer.Option(help="Most steps of Adam; by default the recipe's.")] = None,
+    recipe: Annotated[str, typer.Option(help="default, windows or paper.")] = "default",
     protocol: Annotated[str, typer.Option(help="clean, or paper, which validates on test data.")] = "clean",
     validation: Annotated[
         list[str] | None, typer.Option(help="File or folder to choose the best model with; repeat for several.")
@@ -329,7 +329,10 @@ def info(
     if json:
         print_json(content)
     else:
+        said = content["provenance"].pop("folds", None)  # curves, too long to print
         flat = {**content, "tau": describe_tau(loaded), **content.pop("config"), **content.pop("provenance")}
+        if said is not None:
+            flat["chosen by folds"] = said["chosen"]
         del flat["config"], flat["provenance"]
         also = {**describe_physics(loaded), **describe_members(loaded), "preparation": describe_preparation(loaded)}
         print_pairs({**{name: value for name, value in flat.items() if name not in ("physics", "members")}, **also})
@@ -338,12 +341,12 @@ def info(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("demo"),
-    max_steps: Annotated[int, typer.Option(help="Most optimiser steps.")] = 1500,
+    iterations: Annotated[int | None, typer.Option(help="Most iterations; by default the recipe's.")] = None,
 ) -> None:
     """Identify the cascaded tanks, from data to a model, scores, a picture and a report."""
     from tausid.cli.demo import run_demo
 
-    run_demo(out, max_steps)
+    run_demo(out, iterations)
 
 
 @datasets_app.command("list")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import tausid
 from tausid.cli.printing import describe_tau, print_pairs, print_scores
@@ -17,22 +18,23 @@ from tausid.storage import check_writable
 DOWNLOAD_SECONDS = 30.0
 
 
-def run_demo(out: Path, max_steps: int) -> None:
+def run_demo(out: Path, iterations: int | None = None) -> None:
     """Identify the tanks, print tau and scores, write model, simulation, picture and report.
 
     Args:
         out: folder to write to.
-        max_steps: most optimiser steps.
+        iterations: most iterations of the fit; None is the recipe's.
     """
     check_writable(out)
     data = load_tanks()
-    result = tausid.fit(data.train, nx=4, seed=0, max_steps=max_steps)
+    changes: dict[str, Any] = {} if iterations is None else {"finish_steps": iterations}
+    result = tausid.fit(data.train, seed=0, **changes)
     if result.status == "interrupted":
         raise KeyboardInterrupt
     run = replace(
         Run.from_result(result, train=data.train, tests=data.tests),
         name=data.name.replace("_", " "),
-        command=f"tausid demo --out {out} --max-steps {max_steps}",
+        command=f"tausid demo --out {out}" + ("" if iterations is None else f" --iterations {iterations}"),
     )
     model, (test, *_) = result.model, run.of_role("test")
     print_pairs({"tau": describe_tau(model), "status": f"{result.status}: {result.message}"})

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @styled
 def plot_history(history: Sequence[HistoryRow], *, best_step: int | None = None) -> Figure:
-    """Errors over the steps of a training, and its learning rate and gradient norm below.
+    """Errors over the steps of a training, and where it has them its learning rate and gradient norm below.
 
     Args:
         history: rows of a fit, `result.history`.
@@ -33,21 +33,24 @@ def plot_history(history: Sequence[HistoryRow], *, best_step: int | None = None)
     """
     _check(history)
     steps = np.array([row.step for row in history])
-    figure = new_figure(5.2)
-    errors, rates = figure.subplots(2, 1, sharex=True, height_ratios=[2.2, 1])
-    windows = np.sqrt([row.loss for row in history])
-    errors.plot(steps, windows, color=SIMULATED, linestyle="--", label="training windows")
+    heights = [2.2, 1.0] if any(np.isfinite(row.learning_rate) for row in history) else [2.2]  # second order: no rates
+    figure = new_figure(5.2 if len(heights) == 2 else 3.6)
+    panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    errors, name = panels[0], "training windows" if len(heights) == 2 else "training records"
+    errors.plot(steps, np.sqrt([row.loss for row in history]), color=SIMULATED, linestyle="--", label=name)
     validation = np.array([row.validation for row in history])
     if np.isfinite(validation).any():
         finite = np.where(np.isfinite(validation), validation, np.nan)
-        errors.plot(steps, finite, color=RESIDUAL, label="validation, free run")
+        errors.plot(steps, finite, color=RESIDUAL, label="held out, free run")
     if best_step is not None:
         _mark_best(errors, steps, validation, best_step)
     errors.set_yscale("log")
     errors.set_ylabel("RMSE (normalized)")
     errors.set_title("training history")
     legend_above(errors)
-    _draw_rates(rates, steps, history)
+    if len(heights) == 2:
+        _draw_rates(panels[1], steps, history)
+    panels[-1].set_xlabel("step" if len(heights) == 2 else "iteration")
     return figure
 
 
@@ -101,7 +104,6 @@ def _draw_rates(panel: Axes, steps: np.ndarray, history: Sequence[HistoryRow]) -
     if np.isfinite(norms).any():
         panel.plot(steps, norms, color=SERIES[2][0], linestyle="--", linewidth=1.0, label="norm of the gradient")
     panel.set_yscale("log")
-    panel.set_xlabel("step")
     legend_above(panel)
 
 

@@ -14,7 +14,7 @@ from tausid.rollout.engines import ENGINES, Engine, describe_engine, engine_take
 from tausid.rollout.field import VectorField
 from tausid.rollout.fused import evaluate_fused, fused_missing, instruction_sets, rollout_fused, why_not_fused
 from tausid.rollout.integrators import Adaptive, FixedStep, Integrator
-from tausid.rollout.scan import rollout_scan
+from tausid.rollout.scan import make_step, rollout_scan
 
 __all__ = [
     "ENGINES",
@@ -29,6 +29,7 @@ __all__ = [
     "evaluate_fused",
     "fused_missing",
     "instruction_sets",
+    "make_step",
     "rollout",
     "rollout_fused",
     "rollout_scan",

@@ -33,19 +33,40 @@ def rollout_scan(
     Returns:
         States at the samples.
     """
+    step = make_step(field, integrator, u.shape[-1])
+
+    def advance(x: Array, sample: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        x = step(x, *sample)
+        return x, x
+
+    _, states = jax.lax.scan(advance, x0, (u[:-1], u[1:], dt))
+    return jnp.concatenate([x0[None], states])
+
+
+def make_step(
+    field: Callable[[Array, Array], Array], integrator: FixedStep, nu: int
+) -> Callable[[Array, Array, Array, Array], Array]:
+    """From one sample to the next.
+
+    Args:
+        field: `dx/dt` as a function of state and input.
+        integrator: stepper, substeps and hold.
+        nu: number of inputs.
+
+    Returns:
+        The state after the step, as a function of the state before, the inputs at both samples and the seconds between.
+    """
     stepper = get_stepper(integrator.stepper)
-    slopes = hold_slopes(integrator.hold, u.shape[-1])
+    slopes = hold_slopes(integrator.hold, nu)
     n = integrator.substeps
 
     def input_at(u_now: Array, u_next: Array, substep: int, fraction: float) -> Array:
         return held_input(slopes, u_now, u_next, (substep + fraction) / n)
 
-    def advance(x: Array, sample: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-        u_now, u_next, step = sample
-        h = step[:, None] / n
+    def step(x: Array, u_now: Array, u_next: Array, dt: Array) -> Array:
+        h = dt[..., None] / n
         for i in range(n):
             x = take_step(stepper, field, partial(input_at, u_now, u_next, i), x, h)
-        return x, x
+        return x
 
-    _, states = jax.lax.scan(advance, x0, (u[:-1], u[1:], dt))
-    return jnp.concatenate([x0[None], states])
+    return step

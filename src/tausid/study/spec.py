@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from tausid.config import Config, recipe_config
+from tausid.config import Config
 from tausid.errors import ConfigError, unknown_name
 from tausid.physics import find_physics
 from tausid.study.source import DataSource, source_from_table
 from tausid.training.ensemble import check_ensemble
+from tausid.training.fitting import choose_settings
 from tausid.training.starting import TAU_NAMES
 
 TABLES = ("data", "settings", "axes", "variants")
@@ -198,7 +199,7 @@ def check_choices(choices: Mapping[str, Any]) -> None:
         if not values or not all(isinstance(v, int | float) and 0 < v < float("inf") for v in values):
             raise ConfigError(f"`{name}` must be a positive number, or one per state; got {value!r}. Correct it.")
     others = {key: value for key, value in choices.items() if key not in (*BESIDE_CONFIG, "recipe")}
-    recipe_config(choices.get("recipe", "default"), **others)
+    choose_settings(choices.get("recipe", "default"), others, physics=choices.get("physics"))
     if "physics" in choices:
         find_physics(choices["physics"])
     numbers = (choices.get(name) for name in ("ensemble", "keep", "workers"))

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from tausid.config import recipe_config
 from tausid.evaluation import Scores, evaluate_records
-from tausid.records import Record
+from tausid.records import Record, as_records
 from tausid.runs import Run, write_run
 from tausid.study.source import DataSource, load_source
 from tausid.study.spec import BESIDE_CONFIG
 from tausid.training import FitResult, fit
+from tausid.training.fitting import choose_settings
 from tausid.training.protocols import split_records
 
 
@@ -132,5 +132,6 @@ def check_job(job: Job) -> None:
     """
     train, tests = load_source(job.source)
     others = {key: value for key, value in job.choices.items() if key not in (*BESIDE_CONFIG, "recipe")}
-    config = recipe_config(job.choices.get("recipe", "default"), **others)
+    recipe, physics = job.choices.get("recipe", "default"), job.choices.get("physics")
+    config = choose_settings(recipe, others, records=as_records(train), physics=physics)
     split_records(train, config, validation=None, test=tests or None)

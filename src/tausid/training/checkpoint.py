@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ from tausid.rollout import Engine, engine_taken
 from tausid.simulation import fill_arrays, named_arrays
 from tausid.storage import read_arrays, write_arrays
 from tausid.training.loop import Problem, RunState
-from tausid.training.result import HistoryRow
+from tausid.training.result import FoldCurve, HistoryRow
 
 FILE_NAME = "checkpoint.safetensors"
 FOLD_NAME = "checkpoint-fold-{}.safetensors"
+CURVES_NAME = "checkpoint-folds.safetensors"
 
 
 def save_checkpoint(folder: Path, problem: Problem, run: RunState, name: str = FILE_NAME) -> None:
@@ -76,6 +77,43 @@ def load_checkpoint(folder: Path, problem: Problem, fresh: RunState, name: str =
         history=tuple(HistoryRow(*_tuples(row)) for row in content["history"]),
         **{name: content.get(name, getattr(fresh, name)) for name in SCALARS},
     )
+
+
+def save_fold_curves(folder: Path, problem: Problem, curves: Sequence[FoldCurve]) -> None:
+    """Write what the folds of a second-order training said so far.
+
+    Args:
+        folder: the run's folder.
+        problem: what is trained on what.
+        curves: one per fold that is done.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    content = {"identity": identity(problem), "curves": [dataclasses.astuple(curve) for curve in curves]}
+    write_arrays(folder / CURVES_NAME, {}, kind="checkpoint", content=content)
+
+
+def load_fold_curves(folder: Path, problem: Problem) -> list[FoldCurve]:
+    """Read what the folds of a second-order training said so far.
+
+    Args:
+        folder: the run's folder.
+        problem: what is trained on what; must be what the file was written for.
+
+    Returns:
+        One curve per fold that is done.
+
+    Raises:
+        ConfigError: the file is of other data or other settings, named in the message.
+        StorageError: the file is damaged.
+    """
+    path = folder / CURVES_NAME
+    if not path.exists():
+        return []
+    content = read_arrays(path, kind="checkpoint")[1]
+    _check_identity(path, {**Config().as_dict(), **content["identity"]}, identity(problem))
+    return [FoldCurve(*_tuples(curve)) for curve in content["curves"]]
 
 
 SCALARS = ("best_score", "best_step", "recoveries", "seconds", "status", "finished")

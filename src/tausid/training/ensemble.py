@@ -42,7 +42,7 @@ class Plan:
         fit: the function that fits one member, of a seed, a folder and a function for its progress.
         options: what it is told beside these, the same for all members.
         seeds: one per member.
-        max_steps: most steps of one member.
+        max_steps: most steps of one member, folds and all.
         out: folder of the ensemble, or None.
     """
 
@@ -106,7 +106,7 @@ def check_ensemble(ensemble: object, keep: object, workers: object, *, validated
     if keep is not None and not validated:
         raise ConfigError(
             f"`keep` must have held-out data to rank the members with; there is none, and keep={keep}. "
-            "Give validation records or a validation_fraction, or keep all."
+            "Give validation records, a validation_fraction or folds, or keep all."
         )
 
 
@@ -137,7 +137,7 @@ def combine(results: Sequence[FitResult], split: Split, *, keep: int | None, int
 
     Args:
         results: the fits.
-        split: records by role; the validation records rank the members.
+        split: records by role; the validation records rank the members, or the members' folds do.
         keep: how many of the best to keep; None for all that did not diverge (where all did, for the first).
         interrupted: whether members are missing or were not trained to their end.
 
@@ -198,7 +198,7 @@ class _Board:
             best=float(rows["best"][best]),
             best_step=int(rows["best_step"][best]),
             recoveries=int(np.sum(rows["recoveries"])),
-            steps_per_second=float(np.sum(table[working, SHARED.index("steps_per_second")])),
+            steps_per_second=float(np.nansum(table[working, SHARED.index("steps_per_second")])),
             status=status,
             note=f"{len(self.finished)} of {len(table)} members",
         )
@@ -292,6 +292,8 @@ def _work(plan: Plan, number: int) -> FitResult:
 def _held_out(result: FitResult, split: Split) -> float:
     if result.status == "diverged":
         return float("inf")
+    if result.folds is not None and result.folds.pooled:
+        return min(result.folds.pooled)
     return validation_score(_single(result.model), split.validation)
 
 

@@ -10,7 +10,7 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 from tausid.clocks import has_one_clock, median_step, spans
 from tausid.config import Config, recipe_config
 from tausid.errors import ConfigError
+from tausid.linear import LinearModel
 from tausid.models import build_state_space
 from tausid.physics import AbstractPhysics, find_physics
 from tausid.progress import ProgressUpdate, make_reporter
@@ -29,20 +30,30 @@ from tausid.simulation import Model, longest_step, make_integrator, with_limits
 from tausid.storage import check_writable
 from tausid.tau import Tau
 from tausid.tau_estimation import TauEstimate
-from tausid.training.checkpoint import FILE_NAME, FOLD_NAME, fingerprint, load_checkpoint, save_checkpoint
+from tausid.training.checkpoint import (
+    FILE_NAME,
+    FOLD_NAME,
+    fingerprint,
+    load_checkpoint,
+    load_fold_curves,
+    save_checkpoint,
+    save_fold_curves,
+)
 from tausid.training.ensemble import Plan, check_ensemble, combine, member_folder, train_members
-from tausid.training.finishing import finish
+from tausid.training.finishing import FoldPoint, choices_of_parts, choose_iterations, finish, rounds
 from tausid.training.folds import cut_folds, fold_config, train_folds
 from tausid.training.interruption import interruptible
 from tausid.training.known import KnownStart, fit_known, settle_physics, start_from_known
 from tausid.training.limits import describe_limits, settle_limits
 from tausid.training.loop import Problem, RunState, Stage, advance, start_run
 from tausid.training.protocols import Split, split_records
-from tausid.training.result import FitResult, FoldCurves, HistoryRow
-from tausid.training.starting import Start, find_start, start_from_bla
+from tausid.training.result import FitResult, FoldCurve, FoldCurves, HistoryRow
+from tausid.training.starting import Start, approximate, find_start, settle_order, start_from_bla
 from tausid.windows import WindowSource
 
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
+# Samples of all training records beyond which the default recipe holds out their end in place of folds.
+FOLDED_SAMPLES = 20_000
 CHECKPOINTS = "checkpoint*.safetensors"
 
 
@@ -51,7 +62,7 @@ def fit(
     *,
     tau: float | Sequence[float] | str | Tau | TauEstimate = "bla",
     seed: int,
-    nx: int | None = None,
+    nx: int | str | None = None,
     physics: AbstractPhysics | str | None = None,
     recipe: str = "default",
     protocol: str = "clean",
@@ -68,8 +79,10 @@ def fit(
 ) -> FitResult:
     """Identify a continuous-time neural state-space model from measured records.
 
-    Minimizes the simulation error of windows (eq. 14) with Adam and keeps the model whose free run over the
-    validation records is best. The same seed on the same machine gives the same model, bit for bit.
+    The recipe `default` starts from the best linear approximation and minimizes the simulation error of whole records
+    (eq. 3) with Levenberg-Marquardt; held-out stretches say after how many iterations to stop. `windows` minimizes that
+    of windows (eq. 14) with Adam and keeps the model whose free run over held-out data is best. The same seed on the
+    same machine gives the same model, bit for bit.
 
     Args:
         records: training records, one or several.
@@ -77,12 +90,13 @@ def fit(
             or `trained-per-state` (from Ts/tau = 0.1 on), `bla-trained` (from the estimate on), seconds (one, or one
             per state), an estimate, or a `Tau` to train from a start.
         seed: seed of the initial weights and of the windows drawn.
-        nx: number of states; by default the recipe's, or those of the known equations.
+        nx: number of states, or `auto` for those of the best linear approximation; by default the recipe's, or those of
+            the known equations.
         physics: known equations with parameters to be fitted, such as `tausid.physics.CascadedTanks()`, or their name;
             alone, or corrected by a network (`correction="network"`).
-        recipe: `default` or `paper`.
+        recipe: `default`, `windows` or `paper`; `default` is `windows` without inputs and with known equations.
         protocol: `clean`, or `paper`, whose early stopping looks at the first half of the test record.
-        validation: records to choose the best model with; by default the end of each training record.
+        validation: records to choose the best model with; by default what the recipe holds out of the training records.
         test: test record; only the `paper` protocol looks at it.
         out: folder for checkpoints; without it nothing is written.
         resume: go on from the checkpoint in `out`.
@@ -106,18 +120,20 @@ def fit(
     Example:
         >>> import tausid
         >>> data = tausid.datasets.simulate_tanks(samples=200, seed=0)
-        >>> result = tausid.fit(data.train, tau=74.0, seed=0, horizon=32, max_steps=10, progress=None)
+        >>> result = tausid.fit(data.train, seed=0, folds=0, finish_steps=2, progress=None)
         >>> result.status
         'completed'
     """
     sizes = {} if nx is None else {"nx": nx}
-    config = recipe_config(recipe, **{"protocol": protocol, "seed": seed, **sizes, **settings})
+    given = {"protocol": protocol, "seed": seed, **sizes, **settings}
+    config = choose_settings(recipe, given, records=as_records(records), physics=physics, validation=validation)
     split = split_records(records, config, validation=validation, test=test)
     config = settle(config, split.train)
     plant = None if physics is None else find_physics(physics)
     config = settle_physics(config, plant, split.train, nx=nx)
-    check_ensemble(ensemble, keep, workers, validated=bool(split.validation))
+    check_ensemble(ensemble, keep, workers, validated=bool(split.validation) or config.folds > 0)
     problem = start_problem(config, tau, split, plant)
+    config = problem.config
     for record in (*split.validation, *(() if test is None else as_records(test))):
         problem.initial_model.check(record)  # now, and not after an hour of training
     if ensemble is not None:
@@ -132,13 +148,14 @@ def fit(
         _say_once_if_missing(fused_missing())
     curves = None
     with reporter as report, interruptible() as interrupted:
-        if config.folds:
+        if config.folds and config.max_steps > 0:
             problem, run, curves = _train_folds(problem, folder, report, interrupted)
         else:
             run = _begin(problem, folder)
         run = _train(problem, run, folder, report, interrupted)
-        if config.finish != "none" and run.status in ("completed", "early-stopped") and not run.finished:
-            run = _finish(problem, run, folder, report, interrupted)
+        if config.finish != "none" and run.status in ("completed", "early-stopped"):
+            run, said = _finish(problem, run, folder, report, interrupted)
+            curves = said or curves
     return make_result(problem, run, curves)
 
 
@@ -158,13 +175,52 @@ def _fit_members(
             _prepare_folder(member_folder(out, number), resume=resume, overwrite=overwrite)
     seeds = tuple(range(config.seed, config.seed + count))
     # Folders were looked at above: what a member finds in its own by now is its own.
-    plan = Plan(fit, {**options, "resume": True, "overwrite": False}, seeds, config.max_steps, out)
+    plan = Plan(fit, {**options, "resume": True, "overwrite": False}, seeds, all_steps(config), out)
     with make_reporter(progress, problem.initial_model) as report:
         results = train_members(plan, report, workers=workers)
     interrupted = len(results) < count or any(result.status == "interrupted" for result in results)
     if not results:  # stopped before any member took a step: the untrained model is what there is
         results = [make_result(problem, dataclasses.replace(start_run(problem), status="interrupted"))]
     return combine(results, problem.split, keep=keep, interrupted=interrupted)
+
+
+def choose_settings(
+    recipe: str,
+    settings: Mapping[str, Any],
+    *,
+    records: Sequence[Record] = (),
+    physics: AbstractPhysics | str | None = None,
+    validation: Records | None = None,
+) -> Config:
+    """The settings of a recipe with changes; `default` gives way to what it cannot do.
+
+    It grows out of a linear approximation, and is `windows` where there is none: without inputs, and with known
+    equations, which have a start of their own. It has no folds where something else is held out, and holds out the
+    end of records that are long enough to spare it.
+
+    Args:
+        recipe: the recipe asked for.
+        settings: fields of `Config` to change.
+        records: training records, where they are known already.
+        physics: known equations.
+        validation: validation records.
+
+    Returns:
+        The settings.
+
+    Raises:
+        ConfigError: an unknown recipe or setting, or a value breaks its rule.
+    """
+    if recipe != "default":
+        return recipe_config(recipe, **settings)
+    if physics is not None or (records and records[0].nu == 0):
+        return recipe_config("windows", **settings)
+    held_out = validation is not None or settings.get("validation_fraction") or settings.get("protocol") == "paper"
+    if held_out or settings.get("initial_state") == "free":
+        return recipe_config(recipe, **{"folds": 0, **settings})
+    long = sum(len(record) for record in records) > FOLDED_SAMPLES
+    instead = {"folds": 0, "validation_fraction": 0.2} if long and not settings.get("folds") else {}
+    return recipe_config(recipe, **{**instead, **settings})
 
 
 def settle(config: Config, records: Sequence[Record]) -> Config:
@@ -198,6 +254,7 @@ def start_problem(
     tau: float | Sequence[float] | str | Tau | TauEstimate,
     split: Split,
     plant: AbstractPhysics | None = None,
+    bla: LinearModel | None = None,
 ) -> Problem:
     """A problem whose start is found from its training records: tau, the weights, the parameters of known equations.
 
@@ -206,6 +263,7 @@ def start_problem(
         tau: as for `fit`.
         split: records by role.
         plant: known equations, if there are any.
+        bla: the linear approximation of the training records, where it is known already.
 
     Returns:
         The problem.
@@ -214,7 +272,9 @@ def start_problem(
         ConfigError: the settings do not fit the records.
         DataError: a channel is constant, or the records cannot carry a linear approximation.
     """
-    start = find_start(tau, split.train, config)
+    if bla is None:
+        config, bla = settle_order(config, split.train)
+    start = find_start(tau, split.train, config, bla)
     if plant is not None and config.correction == "none" and start.tau.trainable:
         raise ConfigError(
             "`tau` must not be trained where no network corrects known equations, as nothing depends on it then; "
@@ -294,7 +354,9 @@ def make_stages(config: Config, make_windows: Callable[..., WindowSource]) -> tu
     Returns:
         The stages; later ones share the samples of the first.
     """
-    sources = [make_windows(horizon=horizon) for horizon in config.horizons]
+    # Without Adam the windows only show where the encoder looks at.
+    horizons = config.horizons if config.max_steps > 0 or config.initial_state == "free" else (2,)
+    sources = [make_windows(horizon=horizon) for horizon in horizons]
     first, shared = sources[0], ("u", "y", "measured", "dt", "rows", "lag")
     stages = []
     for i, source in enumerate(sources, 1):
@@ -332,7 +394,8 @@ def make_result(problem: Problem, run: RunState, curves: FoldCurves | None = Non
         for weights in (run.best_weights, run.optimiser.weights)
     )
     iterations = sum(row.learning_rate != row.learning_rate for row in run.history)  # these have no rate
-    finished = f"{iterations} iterations of {problem.config.finish} followed." if iterations else ""
+    counted = f"{iterations} iteration{'s' * (iterations > 1)} of {problem.config.finish}"
+    finished = f"{counted}{_chosen_by(problem.config)}." if iterations else ""
     limited = describe_limits(problem.config.output_limits, best.output_names, best.output_units)
     return FitResult(
         model=best,
@@ -415,18 +478,88 @@ def _finish(
     folder: Path | None,
     report: Callable[[ProgressUpdate], None],
     interrupted: threading.Event,
-) -> RunState:
-    """The second-order steps; a run that is interrupted in them resumes with the first of them."""
-    name, first = problem.config.finish, run.step
+) -> tuple[RunState, FoldCurves | None]:
+    """The second-order steps, as many as folds say; one interrupted in them resumes with the first of them."""
+    config = problem.config
+    curves = _choose_iterations(problem, folder, report, interrupted) if config.folds else None
+    if run.finished:
+        return run, curves
+    if curves is not None:
+        run = dataclasses.replace(run, seconds=run.seconds + curves.seconds)
+        if curves.chosen == 0:
+            return dataclasses.replace(run, status="interrupted" if interrupted.is_set() else "diverged"), None
+    most, parts, ahead = config.finish_steps, choices_of_parts(config)[-1], 0
+    if curves is not None:
+        most, parts, ahead = curves.chosen, curves.parts, rounds(config) * config.finish_steps
 
     def tell(before: RunState, now: RunState) -> None:
-        most = first + problem.config.finish_steps
-        report(dataclasses.replace(_update(problem, before, now), max_steps=most, note=f"finish ({name})"))
+        number = now.step - run.step
+        update = _update(problem, before, now)
+        if curves is not None:
+            update = dataclasses.replace(update, validation=curves.pooled[number - 1], best=min(curves.pooled))
+        report(
+            dataclasses.replace(
+                update,
+                step=ahead + now.step,
+                max_steps=ahead + run.step + most,
+                best_step=ahead + (now.best_step if curves is None else curves.chosen),
+                steps_per_second=update.steps_per_second if number > 1 else float("nan"),
+                status="running",
+                note=f"{config.finish}, iteration {number} of {most}",
+            )
+        )
 
-    run = finish(problem, run, report=tell, interrupted=interrupted)
-    if folder is not None and run.finished:
-        save_checkpoint(folder, problem, run)
-    return run
+    done = finish(problem, run, most=most, parts=parts, report=tell, interrupted=interrupted)
+    if folder is not None and done.finished:
+        save_checkpoint(folder, problem, done)
+    return done, curves
+
+
+def _choose_iterations(
+    problem: Problem, folder: Path | None, report: Callable[[ProgressUpdate], None], interrupted: threading.Event
+) -> FoldCurves:
+    """The folds, one after the other; those that an interrupted run has on disk are not trained again."""
+    config, tau = problem.config, problem.initial_model.state_space.tau
+
+    def make_fold(records: Sequence[Record]) -> Problem:
+        bla = approximate(records, config, order=int(config.nx))
+        return start_problem(config, tau, Split(tuple(records), ()), bla=bla)
+
+    def tell(at: FoldPoint) -> None:
+        report(
+            ProgressUpdate(
+                step=at.fold * config.finish_steps + at.iteration,
+                max_steps=all_steps(config),
+                loss=at.trained,
+                validation=at.held_out[-1],
+                best=min(at.held_out),
+                best_step=at.fold * config.finish_steps + int(np.argmin(at.held_out)) + 1,
+                recoveries=0,
+                steps_per_second=1.0 / max(at.seconds, 1e-9) if at.iteration > 1 else float("nan"),
+                status="running",
+                note=f"fold {at.fold + 1} of {rounds(config)}, iteration {at.iteration}",
+            )
+        )
+
+    def keep(done: Sequence[FoldCurve]) -> None:
+        if folder is not None:
+            save_fold_curves(folder, problem, done)
+
+    known = [] if folder is None else load_fold_curves(folder, problem)
+    return choose_iterations(problem, make_fold, known=known, keep=keep, report=tell, interrupted=interrupted)
+
+
+def all_steps(config: Config) -> int:
+    """All steps of a fit, for its progress: those of Adam, of folds that choose iterations, and of the finish.
+
+    Args:
+        config: the settings.
+
+    Returns:
+        The number, at most.
+    """
+    last = 0 if config.finish == "none" else config.finish_steps
+    return config.max_steps + last * (1 + (rounds(config) if config.max_steps == 0 else 0))
 
 
 def _train_folds(
@@ -479,6 +612,8 @@ def _update(problem: Problem, before: RunState, run: RunState) -> ProgressUpdate
 
 def _message(problem: Problem, run: RunState) -> str:
     config = problem.config
+    if config.max_steps == 0:
+        return _message_of_finish(config, run)
     if run.status == "diverged":
         return (
             f"training left the finite numbers {run.recoveries} times, or no free run stayed finite; the best model so "
@@ -493,3 +628,21 @@ def _message(problem: Problem, run: RunState) -> str:
     if problem.last_step is not None:
         return f"{config.folds} folds chose {problem.stop} steps; the model was trained for as many on everything."
     return f"all {config.max_steps} steps were taken; the best model is that of step {run.best_step}."
+
+
+def _message_of_finish(config: Config, run: RunState) -> str:
+    if run.status == "diverged":
+        return (
+            "no simulation of the whole training records stayed finite, so the model is the one that training began "
+            "with. Try a larger tau, more substeps, or recipe='windows'."
+        )
+    if run.status == "interrupted":
+        where = f"at iteration {run.step}" if run.step else "before the first iteration on everything"
+        return f"stopped {where}; resume to go on, bit for bit as if never stopped."
+    return ""
+
+
+def _chosen_by(config: Config) -> str:
+    if config.max_steps > 0:
+        return " followed"
+    return f", chosen by {config.folds} folds" if config.folds else ""

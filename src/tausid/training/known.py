@@ -58,7 +58,7 @@ UNCHANGED: dict[str, tuple[Any, str]] = {
 
 
 def settle_physics(
-    config: Config, physics: AbstractPhysics | None, records: Sequence[Record], *, nx: int | None
+    config: Config, physics: AbstractPhysics | None, records: Sequence[Record], *, nx: int | str | None
 ) -> Config:
     """The settings with what known equations ask for: as many states as they have, and steps short enough.
 
@@ -90,7 +90,7 @@ def settle_physics(
             raise ConfigError(
                 f"`{name}` must be {value!r} with known equations, {reason}; got {getattr(config, name)!r}. Set it so."
             )
-    if config.nx < own or (config.nx > own and config.correction == "none"):
+    if config.order < own or (config.order > own and config.correction == "none"):
         more = "or more with correction='network'" if config.correction == "none" else "or more"
         raise ConfigError(
             f"`nx` must be {own}, the states of {type(physics).__name__}, {more}; got {config.nx}. Leave it out."
@@ -136,7 +136,7 @@ def fit_known(physics: AbstractPhysics, records: Sequence[Record], config: Confi
         problem.residuals, start, jac=problem.jacobian, x_scale="jac", max_nfev=MOST_EVALUATIONS,
         xtol=1e-6, ftol=1e-7, gtol=1e-8,
     )  # fmt: skip
-    return problem.finish(found.x, found.fun, found.jac)
+    return problem.finish(found.x, found.fun, np.asarray(found.jac))
 
 
 def start_from_known(model: StateSpace, start: KnownStart, source: WindowSource) -> StateSpace:

@@ -154,7 +154,7 @@ def start_run(problem: Problem) -> RunState:
         recoveries=0,
         history=(),
         seconds=0.0,
-        status="running",
+        status="running" if problem.stop > 0 else "completed",
     )
 
 

@@ -36,6 +36,21 @@ class HistoryRow:
 
 
 @dataclass(frozen=True)
+class FoldCurve:
+    """What one fold of a second-order training said.
+
+    Args:
+        errors: error of its held-out stretches after each iteration, normalized; it ends where the fold converged.
+        scored: number of held-out outputs.
+        seconds: time spent.
+    """
+
+    errors: tuple[float, ...]
+    scored: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class FoldCurves:
     """What the folds said.
 
@@ -44,12 +59,16 @@ class FoldCurves:
         scores: free-run error of each fold on its held-out stretches at these steps, normalized.
         pooled: root mean square over all held-out samples at these steps.
         chosen: the step of the lowest pooled error, which the final fit takes.
+        seconds: time spent on the folds of a second-order training.
+        parts: whose nonlinear parts second-order training may train, `f` or `both`.
     """
 
     steps: tuple[int, ...]
     scores: tuple[tuple[float, ...], ...]
     pooled: tuple[float, ...]
     chosen: int
+    seconds: float = 0.0
+    parts: str = "both"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

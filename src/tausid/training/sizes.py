@@ -78,7 +78,7 @@ def choose_size(
     Example:
         >>> import tausid
         >>> data = tausid.datasets.simulate_tanks(samples=200, seed=0)
-        >>> short = {"tau": 74.0, "horizon": 32, "max_steps": 10, "progress": None}
+        >>> short = {"folds": 2, "finish_steps": 2, "progress": None}
         >>> tausid.choose_size(data.train, nx=[1], hidden=[[4]], seed=0, **short).hidden
         (4,)
     """
@@ -101,4 +101,4 @@ def _row(result: FitResult) -> SizeRow:
     arrays = jax.tree.leaves(eqx.filter(result.model.state_space, eqx.is_inexact_array))
     tried = [(row.validation, row.step) for row in result.history if np.isfinite(row.validation)]
     error, steps = min(tried, default=(float("inf"), 0))
-    return SizeRow(result.config.nx, result.config.hidden, sum(int(np.size(a)) for a in arrays), error, steps)
+    return SizeRow(result.config.order, result.config.hidden, sum(int(np.size(a)) for a in arrays), error, steps)

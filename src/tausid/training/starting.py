@@ -9,14 +9,15 @@ from dataclasses import dataclass
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int
 from scipy.linalg import solve_continuous_lyapunov
 
 from tausid.clocks import median_step
-from tausid.config import Config
+from tausid.config import AUTO, Config
 from tausid.errors import ConfigError, DataError, unknown_name
 from tausid.linear import LinearModel, estimate_bla
-from tausid.models import Encoder, FreeState, StateSpace, free_parameters
+from tausid.models import Encoder, FreeState, StateSpace, free_parameters, readout_of
+from tausid.networks import AbstractNetwork
 from tausid.records import Record
 from tausid.tau import Tau
 from tausid.tau_estimation import LINEAR_METHODS, TauEstimate, linear_records, tau_of_model, tau_of_outputs
@@ -26,6 +27,8 @@ from tausid.windows import WindowSource
 TRAINED_START = 0.1
 # Windows that the encoder's linear start is fitted to, at most.
 ENCODER_WINDOWS = 200_000
+# Ridge of the encoder's least squares, per sample of unit variance: that of single precision's rounding.
+RIDGE = 1e-9
 FROM_TENTH = ("trained", "trained-per-state")
 TAU_NAMES = (*LINEAR_METHODS, *FROM_TENTH, "bla-trained")
 
@@ -44,7 +47,10 @@ class Start:
 
 
 def find_start(
-    tau: float | Sequence[float] | str | Tau | TauEstimate, records: Sequence[Record], config: Config
+    tau: float | Sequence[float] | str | Tau | TauEstimate,
+    records: Sequence[Record],
+    config: Config,
+    bla: LinearModel | None = None,
 ) -> Start:
     """Tau as it was given, or estimated from the training records.
 
@@ -53,6 +59,7 @@ def find_start(
             `trained-per-state` (from Ts/tau = 0.1 on), `bla-trained` (from the estimate on); an estimate; or a `Tau`.
         records: training records.
         config: number of states, hold, and whether the weights start from the linear approximation.
+        bla: the linear approximation of the records, where it is known already.
 
     Returns:
         The start.
@@ -62,33 +69,56 @@ def find_start(
         DataError: the records cannot carry a linear approximation.
     """
     if isinstance(tau, str):
-        return _named_start(tau, records, config)
-    bla = approximate(records, config) if config.init == "bla" else None
+        return _named_start(tau, records, config, bla)
+    if bla is None and config.init == "bla":
+        bla = approximate(records, config)
     if isinstance(tau, TauEstimate):
         return Start(Tau(tau.tau, source=tau.method), bla)
     return Start(tau if isinstance(tau, Tau) else Tau(tau), bla)
 
 
-def _named_start(name: str, records: Sequence[Record], config: Config) -> Start:
+def _named_start(name: str, records: Sequence[Record], config: Config, bla: LinearModel | None) -> Start:
     if name not in TAU_NAMES:
         raise ConfigError(unknown_name("tau", name, TAU_NAMES) + " Or give seconds.")
     method = name.removesuffix("-trained")
     if name not in FROM_TENTH and records[0].nu == 0 and config.init != "bla":
         return Start(Tau(tau_of_outputs(records), trainable=name != method, source="outputs"), None)
-    bla = approximate(records, config) if name not in FROM_TENTH or config.init == "bla" else None
+    if bla is None and (name not in FROM_TENTH or config.init == "bla"):
+        bla = approximate(records, config)
     if bla is None or name in FROM_TENTH:
-        start = np.full(config.nx if name == "trained-per-state" else (), median_step(records) / TRAINED_START)
+        start = np.full(config.order if name == "trained-per-state" else (), median_step(records) / TRAINED_START)
         return Start(Tau(start, trainable=True, source="Ts/tau = 0.1"), bla)
     seconds, _ = tau_of_model(bla, linear_records(records, hold=bla.hold), method=method, x0=bla.x0)
     return Start(Tau(seconds, trainable=name != method, source=method), bla)
 
 
-def approximate(records: Sequence[Record], config: Config) -> LinearModel:
+def settle_order(config: Config, records: Sequence[Record]) -> tuple[Config, LinearModel | None]:
+    """The settings with as many states as a linear approximation has; the encoder sees two samples per state at least.
+
+    Args:
+        config: the settings.
+        records: training records.
+
+    Returns:
+        The settings, and the linear approximation where one was needed.
+
+    Raises:
+        DataError: the records cannot carry one.
+    """
+    if config.nx != AUTO:
+        return config, None
+    bla = approximate(records, config)
+    na, nb = (max(samples, 2 * bla.order) if samples > 0 else 0 for samples in (config.na, config.nb))
+    return dataclasses.replace(config, nx=bla.order, na=na, nb=nb), bla
+
+
+def approximate(records: Sequence[Record], config: Config, order: int | None = None) -> LinearModel:
     """The best linear approximation with at most as many states as the model.
 
     Args:
         records: training records; those with more than one clock are resampled onto their median step.
         config: number of states, hold and feedthrough.
+        order: number of states of the approximation; by default what the records call for.
 
     Returns:
         The linear model.
@@ -100,14 +130,15 @@ def approximate(records: Sequence[Record], config: Config) -> LinearModel:
     feedthrough = config.feedthrough or hold == "first"
     try:
         usable = linear_records(records, hold=hold)
-        bla = estimate_bla(usable, nx="auto", hold=hold, feedthrough=feedthrough)
-        if bla.order <= config.nx:
+        bla = estimate_bla(usable, nx=order or "auto", hold=hold, feedthrough=feedthrough)
+        if config.nx == AUTO or bla.order <= int(config.nx):
             return bla
         return estimate_bla(usable, nx=config.nx, hold=hold, feedthrough=feedthrough)
     except DataError as error:
+        without = "take recipe='windows' and " if config.init == "bla" or config.nx == AUTO else ""
         raise DataError(
             f"tau or the start of the weights cannot come from a linear approximation: {error} "
-            "Or give tau in seconds, or tau='trained'."
+            f"Or {without}give tau in seconds, or tau='trained'."
         ) from None
 
 
@@ -175,30 +206,65 @@ def in_dissipative_basis(bla: LinearModel) -> LinearModel:
     )
 
 
-def start_encoder(model: StateSpace, source: WindowSource, states_at: Callable[[np.ndarray], np.ndarray]) -> StateSpace:
+def start_encoder(
+    model: StateSpace, source: WindowSource, states_at: Callable[[np.ndarray], np.ndarray], *, bend: bool = False
+) -> StateSpace:
     """The model with the linear part of its encoder the least-squares map from past samples to known states.
 
     Args:
         model: the model, with an encoder that has a linear part.
         source: the training windows.
         states_at: the first states at samples, counted through all records; NaN where they are not known.
+        bend: whether the last layer of the encoder's nonlinear part is fitted, too; otherwise the linear part is fitted
+            to what the nonlinear one leaves.
 
     Returns:
         The model.
     """
     initial = model.initial
-    assert isinstance(initial, Encoder)
+    assert isinstance(initial, Encoder) and isinstance(initial.network, AbstractNetwork)
     every = max(1, -(-source.count // ENCODER_WINDOWS))
     index = jnp.arange(0, source.count, every)
-    past_u, past_y, lag = source.past(index)
+    past_u, past_y, lag = past_of(source, index)
     n = initial.n_past
     columns = [*past_u[n - initial.nb :], *past_y[n - initial.na :], *([] if lag is None else [lag.T])]
     seen = np.concatenate([np.zeros((len(index), 0)), *map(np.asarray, columns)], axis=1)
     states = states_at(np.asarray(source.starts(index)))
     known = ~np.isnan(states).any(axis=1)
-    fitted = np.linalg.lstsq(seen[known], states[known], rcond=None)[0].T
-    linear = np.pad(fitted, ((0, model.nx - states.shape[1]), (0, 0)))
-    return eqx.tree_at(lambda m: m.initial.network.linear, model, jnp.asarray(linear))
+    features = np.asarray(initial.network.features(jnp.asarray(seen)), float)
+    count, readout = states.shape[1], np.array(initial.network.readout)
+    columns_of_fit = np.concatenate([seen, features], axis=1) if bend else seen
+    target = states if bend else states - features @ readout[:count].T
+    fitted = _ridge(columns_of_fit[known], target[known])
+    linear = np.pad(fitted[:, : seen.shape[1]], ((0, model.nx - count), (0, 0)))
+    model = eqx.tree_at(lambda m: m.initial.network.linear, model, jnp.asarray(linear))
+    if not bend:
+        return model
+    readout[:count] = fitted[:, seen.shape[1] :]
+    where = readout_of(initial.network)
+    return eqx.tree_at(lambda m: where(m.initial.network), model, jnp.asarray(readout))
+
+
+@eqx.filter_jit
+def past_of(source: WindowSource, index: Int[Array, "B"]) -> tuple[Array, Array, Array | None]:
+    """`WindowSource.past` as one compiled program.
+
+    Args:
+        source: the windows.
+        index: which of them.
+
+    Returns:
+        What the encoder sees before them.
+    """
+    return source.past(index)
+
+
+def _ridge(columns: Float[np.ndarray, "n p"], targets: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "q p"]:
+    """Least squares with so little a ridge that it only tames what rounding leaves undecided."""
+    p, q = columns.shape[1], targets.shape[1]
+    ridge = np.sqrt(RIDGE * len(columns)) * np.eye(p)
+    rows, values = np.concatenate([columns, ridge]), np.concatenate([targets, np.zeros((p, q))])
+    return np.linalg.lstsq(rows, values, rcond=None)[0].T
 
 
 def _states_at(

@@ -1,0 +1,382 @@
+"""Levenberg-Marquardt on the full simulation error, in double precision, with sensitivities carried along the states.
+
+The Jacobian of a simulation is not differentiated as a whole. Those of single steps, `dx_{k+1}/dx_k` and
+`dx_{k+1}/dtheta`, are computed side by side for a chunk of samples; `S_{k+1} = A_k S_k + B_k` then carries the
+sensitivity `S_k = dx_k/d(theta, x0)` along. Only `J'J` and `J'r` are kept, so that memory does not grow with records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, PyTree
+
+from tausid.losses import weight_decay
+from tausid.models import StateSpace
+from tausid.rollout import FixedStep, make_step, rollout_scan
+from tausid.training.objective import Penalties, decayed_weights, nonlinear_weights
+from tausid.windows import Windows
+
+# Damping, relative to the diagonal of J'J: at the start, and its factors after a good and a bad step.
+FIRST_DAMPING, LESS, MORE = 1e-2, 0.2, 4.0
+LEAST_DAMPING = 1e-9
+# Added to that diagonal, so that parameters that nothing depends on stay where they are.
+FLOOR = 1e-8
+# Most steps of the initial states alone, before the first iteration.
+INITIAL_STEPS = 5
+# Steps tried with more and more damping before the search gives up.
+TRIALS = 12
+# Relative decrease of the objective that counts as converged.
+TOLERANCE = 1e-5
+# Numbers in the sensitivities of one chunk (some 30 MB).
+CHUNK = 2**22
+
+
+class FullError(eqx.Module):
+    """What is minimized: the mean squared simulation error of whole records plus the weight decays.
+
+    Args:
+        windows: whole records, one window each.
+        trained: which measured outputs count; the others are held out.
+        fixed: the model's leaves that are not trained; its limits are those below.
+        limits: lowest and highest values of the outputs, an array and so no reason to compile anew; None without.
+        penalties: weights of the outputs and of the weight decays.
+        integrator: how to integrate.
+    """
+
+    windows: Windows
+    trained: Bool[Array, "J B ny"]
+    fixed: PyTree[Array]
+    limits: Float[Array, "2 ny"] | None
+    penalties: Penalties = eqx.field(static=True)
+    integrator: FixedStep = eqx.field(static=True)
+
+    def model(self, weights: PyTree[Array]) -> StateSpace:
+        """The model with these trained arrays.
+
+        Args:
+            weights: trained arrays.
+
+        Returns:
+            The model.
+        """
+        return eqx.combine(weights, self.fixed)
+
+    def limit(self, y: Float[Array, "*B ny"]) -> Float[Array, "*B ny"]:
+        """Outputs within their limits.
+
+        Args:
+            y: outputs without.
+
+        Returns:
+            The outputs.
+        """
+        return y if self.limits is None else jnp.clip(y, *self.limits)
+
+    def states(self, weights: PyTree[Array], x0: Float[Array, "B nx"]) -> Float[Array, "J B nx"]:
+        """States along the records.
+
+        Args:
+            weights: trained arrays.
+            x0: initial states.
+
+        Returns:
+            The states.
+        """
+        return rollout_scan(self.model(weights).field, x0, self.windows.u, self.windows.dt, self.integrator)
+
+    def __call__(self, weights: PyTree[Array], x0: Float[Array, "B nx"]) -> Errors:
+        """The objective and its parts.
+
+        Args:
+            weights: trained arrays.
+            x0: initial states.
+
+        Returns:
+            The errors.
+        """
+        y_hat = self.limit(self.model(weights).output(self.states(weights, x0), self.windows.u))
+        squares = self.output_weights * (y_hat - self.windows.y) ** 2
+        held_out = self.windows.measured & ~self.trained
+        theta = ravel_pytree(weights)[0]
+        error = _mean(squares, self.trained)
+        return Errors(error + jnp.sum(self.decay(weights) * theta**2), error, _mean(squares, held_out))
+
+    @property
+    def output_weights(self) -> Float[Array, "ny"]:
+        """How much the squares of each output count, with a mean of one."""
+        ny = self.windows.y.shape[-1]
+        return jnp.asarray(self.penalties.outputs or (1.0,) * ny, self.windows.y.dtype)
+
+    def decay(self, weights: PyTree[Array]) -> Float[Array, "P"]:
+        """The factor of each trained number's square in the weight decays.
+
+        Args:
+            weights: trained arrays.
+
+        Returns:
+            The factors, in the order of `ravel_pytree`.
+        """
+
+        def decays(ones: PyTree[Array]) -> Array:
+            model, p = self.model(ones), self.penalties
+            parts = ((p.weight_decay, decayed_weights(model)), (p.nonlinear_decay, nonlinear_weights(model)))
+            return sum((factor * weight_decay(part) for factor, part in parts), start=jnp.zeros(()))
+
+        ones = jax.tree.map(jnp.ones_like, weights)
+        return ravel_pytree(jax.grad(decays)(ones))[0] / 2  # each square has the derivative 2 at one
+
+
+class Errors(eqx.Module):
+    """Squared errors of a simulation.
+
+    Args:
+        objective: what is minimized.
+        trained: mean squared error of the outputs that count.
+        held_out: mean squared error of those held out; NaN without any.
+    """
+
+    objective: Float[Array, ""]
+    trained: Float[Array, ""]
+    held_out: Float[Array, ""]
+
+
+class Normal(eqx.Module):
+    """The normal equations of a Gauss-Newton step in the weights theta and the initial state of each record.
+
+    Args:
+        H: `J'J` of theta.
+        G: `J'J` between theta and each initial state.
+        K: `J'J` of each initial state; different ones do not touch.
+        h: `J'r` of theta.
+        k: `J'r` of each initial state.
+    """
+
+    H: Float[Array, "P P"]
+    G: Float[Array, "B P nx"]
+    K: Float[Array, "B nx nx"]
+    h: Float[Array, "P"]
+    k: Float[Array, "B nx"]
+
+    def solve(self, damping: Float[Array, ""]) -> tuple[Float[Array, "P"], Float[Array, "B nx"]]:
+        """The damped step; the initial states are eliminated first.
+
+        Args:
+            damping: relative to the diagonal.
+
+        Returns:
+            Changes of theta and of the initial states.
+        """
+        H, K = _damped(self.H, damping), _damped(self.K, damping)
+        along = jnp.linalg.solve(K, jnp.swapaxes(self.G, 1, 2))  # (B, nx, P)
+        alone = jnp.linalg.solve(K, self.k[..., None])[..., 0]
+        left = H - jnp.einsum("bpn,bnq->pq", self.G, along)
+        theta = -jnp.linalg.solve(left, self.h - jnp.einsum("bpn,bn->p", self.G, alone))
+        return theta, -alone - jnp.einsum("bnp,p->bn", along, theta)
+
+
+@eqx.filter_jit
+def normal_equations(error: FullError, weights: PyTree[Array], x0: Float[Array, "B nx"]) -> Normal:
+    """The normal equations at a point.
+
+    Args:
+        error: what is minimized.
+        weights: trained arrays.
+        x0: initial states.
+
+    Returns:
+        The equations, with errors scaled as in the objective.
+    """
+    theta, unravel = ravel_pytree(weights)
+    (B, nx), P = x0.shape, theta.size
+    chunks = _chunks(error, nx, P + nx)
+    step = _step(error, unravel)
+    output = _output(error, unravel)
+    slopes = jax.vmap(jax.vmap(jax.jacrev(step, (0, 1)), (None, 0, 0, 0, 0)), (None, 0, 0, 0, 0))
+    output_slopes = jax.vmap(jax.vmap(jax.jacrev(output, (0, 1)), (None, 0, 0)), (None, 0, 0))
+
+    def with_x0(of_theta: Array) -> Array:  # nothing depends on the initial state but through the state
+        return jnp.concatenate([of_theta, jnp.zeros((*of_theta.shape[:-1], nx), theta.dtype)], axis=-1)
+
+    def advance(x: Array, sample: tuple[Array, ...]) -> tuple[Array, Array]:
+        return jax.vmap(step, (None, 0, 0, 0, 0))(theta, x, *sample), x
+
+    def carry_along(S: Array, slopes_here: tuple[Array, ...]) -> tuple[Array, Array]:
+        A, Bt, C, Dt = slopes_here
+        return A @ S + with_x0(Bt), C @ S + with_x0(Dt)
+
+    def add_chunk(carry: tuple[Array, Array, Normal], chunk: _Chunk) -> tuple[tuple[Array, Array, Normal], None]:
+        x, S, sums = carry
+        x, along = jax.lax.scan(advance, x, (chunk.u, chunk.u_next, chunk.dt))
+        Bt, A = slopes(theta, along, chunk.u, chunk.u_next, chunk.dt)
+        Dt, C = output_slopes(theta, along, chunk.u)
+        S, J = jax.lax.scan(carry_along, S, (A, Bt, C, Dt))  # J: (chunk, B, ny, P + nx)
+        beyond = error.model(weights).output(along, chunk.u)
+        y_hat = error.limit(beyond)
+        residual = chunk.scale * (y_hat - chunk.y)
+        # An output that rests at its limit does not move with what lies beyond.
+        J = J * jnp.where(y_hat == beyond, chunk.scale, 0.0)[..., None]
+        return (x, S, jax.tree.map(jnp.add, sums, _normal(J, residual, P))), None
+
+    start = jnp.zeros((B, nx, P), theta.dtype)
+    S0 = jnp.concatenate([start, jnp.broadcast_to(jnp.eye(nx, dtype=theta.dtype), (B, nx, nx))], axis=-1)
+    nothing = _normal(jnp.zeros((1, B, 1, P + nx), theta.dtype), jnp.zeros((1, B, 1), theta.dtype), P)
+    sums = jax.lax.scan(add_chunk, (x0, S0, nothing), chunks)[0][2]
+    decay = error.decay(weights)
+    return eqx.tree_at(lambda n: (n.H, n.h), sums, (sums.H + jnp.diag(decay), sums.h + decay * theta))
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """Where the search is.
+
+    Args:
+        weights: trained arrays, in double precision.
+        x0: initial states.
+        errors: the errors there.
+        converged: whether nothing is left to gain.
+    """
+
+    weights: PyTree[Array]
+    x0: Float[Array, "B nx"]
+    errors: Errors
+    converged: bool
+
+
+def levenberg_marquardt(error: FullError, weights: PyTree[Array], x0: Float[Array, "B nx"]) -> Iterator[Point]:
+    """Points with lower and lower objective, one per iteration; the last one is repeated when nothing is left to gain.
+
+    The initial states move alone first: where one is wrong for long, as a position is, the weights would bend for it.
+    To be called, and advanced, in double precision.
+
+    Args:
+        error: what is minimized.
+        weights: trained arrays to start from.
+        x0: initial states to start from.
+
+    Yields:
+        The points.
+    """
+    x0 = fit_initial_states(error, weights, x0)
+    now, damping = Point(weights, x0, _errors(error, weights, x0), converged=False), FIRST_DAMPING
+    while True:
+        equations = normal_equations(error, now.weights, now.x0)
+        for _ in range(TRIALS):
+            trial = Point(*_moved(now.weights, now.x0, equations, jnp.asarray(damping)), now.errors, converged=True)
+            found = _errors(error, trial.weights, trial.x0)
+            gain = float(now.errors.objective) - float(found.objective)
+            if gain > 0:  # not so where the trial is NaN or infinite
+                converged = gain < TOLERANCE * float(now.errors.objective)
+                now = Point(trial.weights, trial.x0, found, converged)
+                damping = max(damping * LESS, LEAST_DAMPING)
+                break
+            damping *= MORE
+        else:
+            now = Point(now.weights, now.x0, now.errors, converged=True)
+        yield now
+
+
+def fit_initial_states(error: FullError, weights: PyTree[Array], x0: Float[Array, "B nx"]) -> Float[Array, "B nx"]:
+    """Initial states with a lower error for the same weights, by a few Gauss-Newton steps.
+
+    Args:
+        error: what is minimized.
+        weights: trained arrays, which stay.
+        x0: initial states to start from.
+
+    Returns:
+        The initial states; the same where no step lowers the error.
+    """
+    now = float(_errors(error, weights, x0).objective)
+    for _ in range(INITIAL_STEPS):
+        equations = normal_equations(error, weights, x0)
+        trial = x0 - jnp.linalg.solve(_damped(equations.K, jnp.asarray(LEAST_DAMPING)), equations.k[..., None])[..., 0]
+        found = float(_errors(error, weights, trial).objective)
+        if not found < now:
+            break
+        x0, now = trial, found
+    return x0
+
+
+class _Chunk(eqx.Module):
+    """Samples that are differentiated side by side, a leading axis of chunks in front; `scale` is zero where nothing
+    counts."""
+
+    u: Array
+    u_next: Array
+    dt: Array
+    y: Array
+    scale: Array
+
+
+def _chunks(error: FullError, nx: int, columns: int) -> _Chunk:
+    """The records in chunks of equal length; past their end time stands still and nothing counts."""
+    w, trained = error.windows, error.trained
+    (J, B, _), (_, _, ny) = w.u.shape, w.y.shape
+    length = int(np.clip(CHUNK // (B * (nx + ny) * columns), 8, J))
+    scale = jnp.sqrt(error.output_weights / jnp.maximum(jnp.sum(trained), 1)) * trained
+    u_next = jnp.concatenate([w.u[1:], w.u[-1:]])
+    dt = jnp.concatenate([w.dt, jnp.zeros((1, B), w.dt.dtype)])
+    missing = -J % length
+
+    def cut(values: Array, mode: str) -> Array:
+        padded = jnp.pad(values, [(0, missing)] + [(0, 0)] * (values.ndim - 1), mode=mode)
+        return padded.reshape(-1, length, *values.shape[1:])
+
+    return _Chunk(cut(w.u, "edge"), cut(u_next, "edge"), cut(dt, "constant"), cut(w.y, "edge"), cut(scale, "constant"))
+
+
+def _normal(J: Float[Array, "n B ny columns"], residual: Float[Array, "n B ny"], P: int) -> Normal:
+    """`J'J` and `J'r` of some samples; the first P columns are those of theta."""
+    of_theta, of_x0 = J[..., :P], J[..., P:]
+    flat = of_theta.reshape(-1, P)
+    return Normal(
+        H=flat.T @ flat,
+        G=jnp.einsum("nbyp,nbyq->bpq", of_theta, of_x0),
+        K=jnp.einsum("nbyp,nbyq->bpq", of_x0, of_x0),
+        h=flat.T @ residual.reshape(-1),
+        k=jnp.einsum("nbyp,nby->bp", of_x0, residual),
+    )
+
+
+def _step(error: FullError, unravel: Callable[[Array], PyTree[Array]]) -> Callable[..., Array]:
+    def step(theta: Array, x: Array, u: Array, u_next: Array, dt: Array) -> Array:
+        return make_step(error.model(unravel(theta)).field, error.integrator, u.shape[-1])(x, u, u_next, dt)
+
+    return step
+
+
+def _output(error: FullError, unravel: Callable[[Array], PyTree[Array]]) -> Callable[..., Array]:
+    def output(theta: Array, x: Array, u: Array) -> Array:
+        return error.model(unravel(theta)).output(x, u)
+
+    return output
+
+
+@eqx.filter_jit
+def _errors(error: FullError, weights: PyTree[Array], x0: Array) -> Errors:
+    return error(weights, x0)
+
+
+@eqx.filter_jit
+def _moved(
+    weights: PyTree[Array], x0: Array, equations: Normal, damping: Float[Array, ""]
+) -> tuple[PyTree[Array], Array]:
+    theta, unravel = ravel_pytree(weights)
+    change, change_of_x0 = equations.solve(damping)
+    return unravel(theta + change), x0 + change_of_x0
+
+
+def _damped(matrix: Float[Array, "*B n n"], damping: Float[Array, ""]) -> Float[Array, "*B n n"]:
+    diagonal = jnp.diagonal(matrix, axis1=-2, axis2=-1) + FLOOR
+    return matrix + damping * diagonal[..., None] * jnp.eye(matrix.shape[-1], dtype=matrix.dtype)
+
+
+def _mean(squares: Float[Array, "J B ny"], where: Bool[Array, "J B ny"]) -> Float[Array, ""]:
+    return jnp.sum(jnp.where(where, squares, 0.0)) / jnp.sum(where)
