@@ -30,7 +30,7 @@ from tausid.training.second_order import FullError, Normal, levenberg_marquardt,
 # A network that bends from the start, so that every part of the Jacobian is used.
 BENT = {"nx": 2, "hidden": (3,), "activation": "tanh", "nonlinear_start": "random", "weight_range": 0.5, "folds": 0}
 # What ends within seconds.
-QUICK = {"seed": 0, "hidden": (3,), "finish_steps": 3, "folds": 2, "progress": None}
+QUICK = {"seed": 0, "hidden": (3,), "finish_steps": 3, "folds": 2, "finish_parts": "both", "progress": None}
 
 
 def make_problem(records: list[Record], *, tau: float | Tau = 2.0, physics: Lag | None = None, **settings) -> Problem:
@@ -146,6 +146,7 @@ def test_steps_that_lead_to_nan_are_not_taken_and_damping_grows(monkeypatch):
 
     monkeypatch.setattr(second_order, "normal_equations", equations)
     monkeypatch.setattr(second_order, "_errors", lambda error, weights, x0: error(weights, x0))
+    monkeypatch.setattr(second_order, "fit_initial_states", lambda error, weights, x0: x0)
     with jax.enable_x64(True):
         points = levenberg_marquardt(quadratic_with_a_cliff(tried), jnp.zeros(1), jnp.zeros((1, 1)))
         first = next(points)
@@ -163,7 +164,32 @@ def test_a_linear_plant_reaches_the_floor_of_linear_least_squares():
     assert np.sqrt(result.history[-1].loss) * record.y.std() < 1.001 * floor
     losses = [row.loss for row in result.history]
     assert all(after <= before for before, after in itertools.pairwise(losses))
-    assert result.message.startswith(f"{result.steps} iterations of lm.")
+    assert result.message.startswith(f"{result.steps} iteration") and " of lm." in result.message
+
+
+def test_folds_choose_whose_nonlinear_parts_are_trained():
+    fits = {
+        parts: tausid.fit(wiener_record(150), **{**QUICK, "finish_parts": parts}) for parts in ("f", "both", "auto")
+    }
+    lowest = {parts: min(result.folds.pooled) for parts, result in fits.items()}
+    assert lowest["auto"] == min(lowest["f"], lowest["both"])
+    assert fits["auto"].folds.parts == min(("f", "both"), key=lambda parts: lowest[parts])
+    bent = {parts: float(jnp.abs(result.model.state_space.g.readout).max()) for parts, result in fits.items()}
+    assert bent["f"] == 0.0 and bent["both"] > 0.0
+    without = tausid.fit(wiener_record(150), **{**QUICK, "finish_parts": "auto", "folds": 0, "finish_steps": 1})
+    assert float(jnp.abs(without.model.state_space.g.readout).max()) > 0.0  # nothing decides: both
+
+
+def test_initial_states_move_before_the_weights_do():
+    problem = make_problem([wiener_record(60)])
+    search = Search.over(problem, problem.initial_model.state_space, "both")
+    with jax.enable_x64(True):
+        wrong = search.x0 + 3.0
+        found = second_order.fit_initial_states(search.error, search.weights, wrong)
+        before, after = (float(search.error(search.weights, x0).objective) for x0 in (wrong, found))
+        equations = normal_equations(search.error, search.weights, found)
+    assert after < 0.5 * before
+    assert np.abs(np.asarray(equations.k)).max() < 1e-4  # the slope is gone: nothing is left to gain
 
 
 def test_the_order_is_that_of_the_linear_approximation():

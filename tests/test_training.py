@@ -330,7 +330,7 @@ def test_an_autonomous_system_trains_with_tau_from_its_outputs():
     assert result.model.tau == pytest.approx(1.0, rel=0.05)  # a sine's 1 / omega; the record is not whole periods
     assert result.model.state_space.tau.source == "outputs"
     assert small_fit(record, tau="bla-trained", max_steps=20).model.state_space.tau.trainable
-    with pytest.raises(DataError, match=r"must have at least one input.*Or give tau in seconds, or tau='trained'"):
+    with pytest.raises(DataError, match=r"must have at least one input.*Or take recipe='windows' and give tau in"):
         small_fit(record, tau="bla", init="bla")
 
 

@@ -347,11 +347,11 @@ def _with_A(f: AbstractNetwork, A: Float[Array, "nx nx"]) -> AbstractNetwork:
     return eqx.tree_at(lambda n: n.linear, f, f.linear.at[:, : A.shape[0]].set(A))
 
 
-def nonlinear_part(network: AbstractNetwork | MLP) -> PyTree[Array]:
+def nonlinear_part(network: AbstractNetwork | MLP) -> PyTree:
     """Everything of a network but its linear part.
 
     Args:
-        network: f, g or the encoder's.
+        network: f, g or the encoder's; or a tree of the same shape.
 
     Returns:
         Its hidden layers, or its coefficients of degree two and more.
