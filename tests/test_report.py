@@ -127,6 +127,9 @@ def test_reasons_for_and_against_are_given(run):
     assert level_of(run, "Training came to its end: the best of 200 steps is 100") == "good"
     late = dataclasses.replace(run, summary={**run.summary, "best_step": 200})
     assert level_of(late, "Training may not have ended") == "note"
+    settings = dataclasses.replace(run.model.config, folds=4, max_steps=1000)
+    folded = dataclasses.replace(late, model=dataclasses.replace(run.model, config=settings))
+    assert level_of(folded, "4 folds of the training data chose 200 of at most 1000 steps") == "good"
     alone = dataclasses.replace(run, experiments=run.experiments[:1])
     assert level_of(alone, "No test record was given") == "note"
     unseen = dataclasses.replace(run, history=())
