@@ -8,7 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import signal
 
+import tausid
 from tausid import Record
+
+# A fit with Adam that takes a moment.
+SMALL = {
+    "recipe": "windows",
+    "nx": 2,
+    "hidden": (8,),
+    "horizon": 20,
+    "batch": 16,
+    "max_steps": 60,
+    "validate_every": 20,
+    "progress": None,
+}
 
 
 def multisine(samples: int, *, lines: int, seed: int) -> np.ndarray:
@@ -40,6 +53,11 @@ def wiener_record(samples: int = 400, ts: float = 0.5, *, seed: int = 0, noise: 
     y = np.tanh(1.5 * linear.y)
     y = y + noise * np.random.default_rng(seed + 1).standard_normal(y.shape)
     return Record.from_arrays(linear.u, y, ts=ts, name="wiener")
+
+
+def small_fit(record: Record | None = None, **changes) -> tausid.FitResult:
+    settings = {**SMALL, "tau": 2.0, "seed": 0, **changes}
+    return tausid.fit(wiener_record(200) if record is None else record, **settings)
 
 
 # Nonlinear plants, each a continuous-time system with its own difficulty: dx/dt = f(x, u), y = g(x, u).

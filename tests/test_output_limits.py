@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import wiener_record
+from problems import SMALL, wiener_record
 from typer.testing import CliRunner
 
 import tausid
@@ -15,17 +15,6 @@ from tausid import ConfigError, Record, recipe_config
 from tausid.cli import app
 from tausid.models import clip_straight
 from tausid.training.limits import describe_limits, find_limits, settle_limits
-
-SMALL = {
-    "recipe": "windows",
-    "nx": 2,
-    "hidden": (8,),
-    "horizon": 20,
-    "batch": 16,
-    "max_steps": 60,
-    "validate_every": 20,
-    "progress": None,
-}
 
 
 def railing_record(samples: int = 200, *, high: float = 0.5) -> Record:

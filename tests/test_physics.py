@@ -27,9 +27,9 @@ from tausid.physics import (
     describe_physics,
     restore_physics,
 )
-from tausid.training.fitting import start_problem
 from tausid.training.known import fit_known, free_deviations
 from tausid.training.protocols import Split
+from tausid.training.setup import start_problem
 
 # Least squares finds everything; the one step after it belongs to the program's flow.
 WHOLE = {

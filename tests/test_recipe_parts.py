@@ -10,29 +10,13 @@ import signal
 import jax
 import numpy as np
 import pytest
-from problems import oscillator_record, wiener_record
+from problems import SMALL, oscillator_record, small_fit, wiener_record
 
 import tausid
-from tausid import ConfigError, Record
+from tausid import ConfigError
 from tausid.training import HistoryRow
 from tausid.training.folds import cut_folds, pool
 from tausid.training.loop import RunState
-
-SMALL = {
-    "recipe": "windows",
-    "nx": 2,
-    "hidden": (8,),
-    "horizon": 20,
-    "batch": 16,
-    "max_steps": 60,
-    "validate_every": 20,
-    "progress": None,
-}
-
-
-def small_fit(record: Record | None = None, **changes) -> tausid.FitResult:
-    settings = {**SMALL, "tau": 2.0, "seed": 0, **changes}
-    return tausid.fit(wiener_record(200) if record is None else record, **settings)
 
 
 def same(a: tausid.Model, b: tausid.Model) -> bool:

@@ -21,11 +21,11 @@ from tausid.config import Config
 from tausid.tau import Tau
 from tausid.training import second_order
 from tausid.training.finishing import Search, choose_iterations, finish, pool_iterations, without_stretch
-from tausid.training.fitting import choose_settings, settle, start_problem
 from tausid.training.loop import Problem, start_run
 from tausid.training.protocols import Split
 from tausid.training.result import FoldCurve
 from tausid.training.second_order import FullError, Normal, levenberg_marquardt, normal_equations
+from tausid.training.setup import choose_settings, settle, start_problem
 
 # A network that bends from the start, so that every part of the Jacobian is used.
 BENT = {"nx": 2, "hidden": (3,), "activation": "tanh", "nonlinear_start": "random", "weight_range": 0.5, "folds": 0}

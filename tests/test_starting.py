@@ -9,8 +9,8 @@ from problems import oscillator_record, wiener_record
 import tausid
 from tausid import ConfigError, FixedStep, Record, Tau, estimate_bla
 from tausid.config import recipe_config
-from tausid.training.fitting import make_problem
 from tausid.training.protocols import split_records
+from tausid.training.setup import make_problem
 from tausid.training.starting import find_start
 
 

@@ -7,27 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import wiener_record
+from problems import SMALL, wiener_record
 
 import tausid
 from tausid import FixedStep, Tau, estimate_bla, recipe_config
 from tausid.losses import contraction_penalty, weight_decay
 from tausid.models import SLOWEST, StateSpace, build_state_space, free_parameters, negative_definite
-from tausid.training.fitting import make_problem
 from tausid.training.objective import nonlinear_weights, state_jacobians
 from tausid.training.protocols import split_records
+from tausid.training.setup import make_problem
 from tausid.training.starting import find_start, in_dissipative_basis
-
-SMALL = {
-    "recipe": "windows",
-    "nx": 2,
-    "hidden": (8,),
-    "horizon": 20,
-    "batch": 16,
-    "max_steps": 60,
-    "validate_every": 20,
-    "progress": None,
-}
 
 
 def build(**settings) -> StateSpace:

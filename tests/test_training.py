@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from problems import OSCILLATOR_A, oscillator_record, wiener_record
+from problems import OSCILLATOR_A, SMALL, oscillator_record, small_fit, wiener_record
 
 import tausid
 import tausid.rollout
@@ -21,27 +21,11 @@ from tausid.networks import MLP
 from tausid.scaling import Scaling
 from tausid.storage import read_arrays, write_arrays
 from tausid.training import loop, optimiser
-from tausid.training.fitting import make_problem
 from tausid.training.optimiser import StepSettings, learning_rate
 from tausid.training.protocols import split_records
+from tausid.training.setup import make_problem
 from tausid.training.starting import Start
 from tausid.windows import WindowSource
-
-SMALL = {
-    "recipe": "windows",
-    "nx": 2,
-    "hidden": (8,),
-    "horizon": 20,
-    "batch": 16,
-    "max_steps": 60,
-    "validate_every": 20,
-    "progress": None,
-}
-
-
-def small_fit(record: Record | None = None, **changes) -> tausid.FitResult:
-    settings = {**SMALL, "tau": 2.0, "seed": 0, **changes}
-    return tausid.fit(wiener_record(200) if record is None else record, **settings)
 
 
 def part(record: Record, start: int, stop: int) -> Record:

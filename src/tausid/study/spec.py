@@ -18,7 +18,7 @@ from tausid.errors import ConfigError, unknown_name
 from tausid.physics import find_physics
 from tausid.study.source import DataSource, source_from_table
 from tausid.training.ensemble import check_ensemble
-from tausid.training.fitting import choose_settings
+from tausid.training.setup import choose_settings
 from tausid.training.starting import TAU_NAMES
 
 TABLES = ("data", "settings", "axes", "variants")

@@ -17,8 +17,8 @@ from tausid.runs import Run, write_run
 from tausid.study.source import DataSource, load_source
 from tausid.study.spec import BESIDE_CONFIG
 from tausid.training import FitResult, fit
-from tausid.training.fitting import choose_settings
 from tausid.training.protocols import split_records
+from tausid.training.setup import choose_settings
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ never bends them. Folds hold out stretches of outputs, simulate across them, and
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -118,17 +119,22 @@ def choose_iterations(
     Returns:
         The folds' curves, for the parts with the lowest pooled error.
     """
-    config, curves = problem.config, list(known)
+    config, curves, choices = problem.config, list(known), choices_of_parts(problem.config)
+    make_stretch = functools.lru_cache(maxsize=1)(functools.partial(_make_fold, problem, make_fold))
     for k in range(len(curves), rounds(config)):
-        curve = _train_fold(problem, make_fold, k, report, interrupted)
+        began = time.perf_counter()
+        stretch, which = divmod(k, len(choices))
+        fold = make_stretch(stretch)
+        search = Search.over(fold, fold.initial_model.state_space, choices[which], problem.split.train)
+        errors, scored = _train_fold(search, k, report, interrupted)
+        curve = FoldCurve(errors, scored, time.perf_counter() - began)
         if interrupted.is_set():
             return FoldCurves((), (), (), 0, sum(done.seconds for done in (*curves, curve)))
         curves.append(curve)
         keep(curves)
-    n = config.folds
     pooled = [
-        dataclasses.replace(pool_iterations(curves[n * i : n * (i + 1)], config.finish_steps), parts=parts)
-        for i, parts in enumerate(choices_of_parts(config))
+        dataclasses.replace(pool_iterations(curves[i :: len(choices)], config.finish_steps), parts=parts)
+        for i, parts in enumerate(choices)
     ]
     best = min(pooled, key=lambda curves: min(curves.pooled))
     return dataclasses.replace(best, seconds=sum(curves.seconds for curves in pooled))
@@ -158,34 +164,30 @@ def rounds(config: Config) -> int:
     return config.folds * len(choices_of_parts(config))
 
 
-def _train_fold(
-    problem: Problem,
-    make_fold: Callable[[Sequence[Record]], Problem],
-    k: int,
-    report: Callable[[FoldPoint], None],
-    interrupted: threading.Event,
-) -> FoldCurve:
-    records, config = problem.split.train, problem.config
-    began = last = time.perf_counter()
-    which, stretch = divmod(k, config.folds)
-    kept = estimated_samples(config)
+def _make_fold(problem: Problem, make_fold: Callable[[Sequence[Record]], Problem], stretch: int) -> Problem:
+    config, kept = problem.config, estimated_samples(problem.config)
     try:
-        fold = make_fold([without_stretch(record, stretch, config.folds, kept) for record in records])
+        return make_fold([without_stretch(record, stretch, config.folds, kept) for record in problem.split.train])
     except DataError as error:
         raise DataError(
             f"each of {config.folds} folds must be able to train without its stretch; fold {stretch + 1} is not: "
             f"{error} Use fewer folds, or folds=0 with validation records."
         ) from None
-    search = Search.over(fold, fold.initial_model.state_space, choices_of_parts(config)[which], records)
+
+
+def _train_fold(
+    search: Search, k: int, report: Callable[[FoldPoint], None], interrupted: threading.Event
+) -> tuple[tuple[float, ...], int]:
+    """The held-out error after each iteration, and how many outputs it is over."""
     errors: tuple[float, ...] = ()
-    for number, point in zip(range(1, config.finish_steps + 1), search.points(), strict=False):
+    last = time.perf_counter()
+    for number, point in zip(range(1, search.problem.config.finish_steps + 1), search.points(), strict=False):
         errors = (*errors, float(point.errors.held_out) ** 0.5)
         spent, last = time.perf_counter() - last, time.perf_counter()
         report(FoldPoint(k, number, float(point.errors.trained), errors, spent))
         if point.converged or interrupted.is_set():
             break
-    scored = int(jnp.sum(search.error.windows.measured & ~search.error.trained))
-    return FoldCurve(errors, scored, time.perf_counter() - began)
+    return errors, int(jnp.sum(search.error.windows.measured & ~search.error.trained))
 
 
 def pool_iterations(curves: Sequence[FoldCurve], most: int) -> FoldCurves:

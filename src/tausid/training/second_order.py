@@ -105,8 +105,8 @@ class FullError(eqx.Module):
         squares = self.output_weights * (y_hat - self.windows.y) ** 2
         held_out = self.windows.measured & ~self.trained
         theta = ravel_pytree(weights)[0]
-        error = _mean(squares, self.trained)
-        return Errors(error + jnp.sum(self.decay(weights) * theta**2), error, _mean(squares, held_out))
+        error = jnp.mean(squares, where=self.trained)
+        return Errors(error + jnp.sum(self.decay(weights) * theta**2), error, jnp.mean(squares, where=held_out))
 
     @property
     def output_weights(self) -> Float[Array, "ny"]:
@@ -376,7 +376,3 @@ def _moved(
 def _damped(matrix: Float[Array, "*B n n"], damping: Float[Array, ""]) -> Float[Array, "*B n n"]:
     diagonal = jnp.diagonal(matrix, axis1=-2, axis2=-1) + FLOOR
     return matrix + damping * diagonal[..., None] * jnp.eye(matrix.shape[-1], dtype=matrix.dtype)
-
-
-def _mean(squares: Float[Array, "J B ny"], where: Bool[Array, "J B ny"]) -> Float[Array, ""]:
-    return jnp.sum(jnp.where(where, squares, 0.0)) / jnp.sum(where)

@@ -1,0 +1,213 @@
+"""What is trained on what: the settings that records call for, the start of tau and weights, the first model."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tausid.clocks import has_one_clock, median_step, spans
+from tausid.config import Config, recipe_config
+from tausid.errors import ConfigError
+from tausid.linear import LinearModel
+from tausid.models import build_state_space
+from tausid.physics import AbstractPhysics
+from tausid.records import Record, Records
+from tausid.scaling import Scaling
+from tausid.simulation import Model, longest_step, make_integrator, with_limits
+from tausid.tau import Tau
+from tausid.tau_estimation import TauEstimate
+from tausid.training.known import KnownStart, fit_known, start_from_known
+from tausid.training.limits import settle_limits
+from tausid.training.loop import Problem, Stage
+from tausid.training.protocols import Split
+from tausid.training.starting import Start, find_start, settle_order, start_from_bla
+from tausid.windows import WindowSource
+
+# Samples of all training records beyond which the default recipe holds out their end in place of folds.
+FOLDED_SAMPLES = 20_000
+
+
+def choose_settings(
+    recipe: str,
+    settings: Mapping[str, Any],
+    *,
+    records: Sequence[Record] = (),
+    physics: AbstractPhysics | str | None = None,
+    validation: Records | None = None,
+) -> Config:
+    """The settings of a recipe with changes; `default` gives way to what it cannot do.
+
+    It grows out of a linear approximation, and is `windows` where there is none: without inputs, and with known
+    equations, which have a start of their own. It has no folds where something else is held out, and holds out the
+    end of records that are long enough to spare it.
+
+    Args:
+        recipe: the recipe asked for.
+        settings: fields of `Config` to change.
+        records: training records, where they are known already.
+        physics: known equations.
+        validation: validation records.
+
+    Returns:
+        The settings.
+
+    Raises:
+        ConfigError: an unknown recipe or setting, or a value breaks its rule.
+    """
+    if recipe != "default":
+        return recipe_config(recipe, **settings)
+    if physics is not None or (records and records[0].nu == 0):
+        return recipe_config("windows", **settings)
+    held_out = validation is not None or settings.get("validation_fraction") or settings.get("protocol") == "paper"
+    if held_out or settings.get("initial_state") == "free":
+        return recipe_config(recipe, **{"folds": 0, **settings})
+    long = sum(len(record) for record in records) > FOLDED_SAMPLES
+    instead = {"folds": 0, "validation_fraction": 0.2} if long and not settings.get("folds") else {}
+    return recipe_config(recipe, **{**instead, **settings})
+
+
+def settle(config: Config, records: Sequence[Record]) -> Config:
+    """The settings with what depends on the records: whether the encoder sees time stamps, and limits
+    of the outputs.
+
+    Args:
+        config: the settings.
+        records: training records.
+
+    Returns:
+        The settings; the same where the records have one clock.
+
+    Raises:
+        ConfigError: not one weight or one pair of limits per output.
+    """
+    weights = config.output_weights
+    if weights is not None and len(weights) != records[0].ny:
+        raise ConfigError(
+            f"`output_weights` must have one number per output; got {len(weights)} for {records[0].ny} outputs. "
+            f"Give {records[0].ny}."
+        )
+    config = dataclasses.replace(config, output_limits=settle_limits(config.output_limits, records))
+    if config.clock != "auto" or has_one_clock(records):
+        return config
+    return dataclasses.replace(config, clock="irregular")
+
+
+def start_problem(
+    config: Config,
+    tau: float | Sequence[float] | str | Tau | TauEstimate,
+    split: Split,
+    plant: AbstractPhysics | None = None,
+    bla: LinearModel | None = None,
+) -> Problem:
+    """A problem whose start is found from its training records: tau, the weights, the parameters of known equations.
+
+    Args:
+        config: the settings.
+        tau: as for `fit`.
+        split: records by role.
+        plant: known equations, if there are any.
+        bla: the linear approximation of the training records, where it is known already.
+
+    Returns:
+        The problem.
+
+    Raises:
+        ConfigError: the settings do not fit the records.
+        DataError: a channel is constant, or the records cannot carry a linear approximation.
+    """
+    if bla is None:
+        config, bla = settle_order(config, split.train)
+    start = find_start(tau, split.train, config, bla)
+    if plant is not None and config.correction == "none" and start.tau.trainable:
+        raise ConfigError(
+            "`tau` must not be trained where no network corrects known equations, as nothing depends on it then; "
+            f"got {tau!r}. Leave it out, or set correction='network'."
+        )
+    known = None if plant is None else fit_known(plant, split.train, config)
+    return make_problem(config, start, split, known)
+
+
+def make_problem(config: Config, start: Start, split: Split, known: KnownStart | None = None) -> Problem:
+    """Scaling, windows and untrained model for these records.
+
+    Args:
+        config: the settings.
+        start: tau, and a linear approximation where the weights start from it.
+        split: records by role.
+        known: known equations, fitted to the training records.
+
+    Returns:
+        The problem.
+
+    Raises:
+        ConfigError: the settings do not fit the records.
+        DataError: a channel is constant.
+    """
+    first = split.train[0]
+    ts = median_step(split.train)
+    scaling = Scaling.from_records(split.train)
+    state_space = build_state_space(
+        config,
+        start.tau,
+        nu=first.nu,
+        ny=first.ny,
+        n_records=len(split.train),
+        rng=np.random.default_rng(config.seed),
+        physics=None if known is None else known.known,
+    )
+    n_past = state_space.initial.n_past
+    sees_time = config.clock == "irregular" and n_past > 0
+    make_windows = functools.partial(
+        WindowSource.from_records,
+        scaling=scaling,
+        n_past=n_past,
+        longest=longest_step(config, ts),
+        hold=config.hold,
+        ts=ts if sees_time else None,
+    )
+    stages = make_stages(config, functools.partial(make_windows, split.train))
+    windows_validate = config.validation_error == "windows" and split.validation
+    if config.init == "bla" and start.bla is not None:
+        state_space = start_from_bla(state_space, start.bla, split.train, stages[0].source)
+    if known is not None:
+        state_space = start_from_known(state_space, known, stages[0].source)
+    model = Model(
+        state_space=with_limits(state_space, config, scaling),
+        scaling=scaling,
+        integrator=make_integrator(config, ts),
+        ts=ts,
+        config=config,
+        input_names=first.input_names,
+        output_names=first.output_names,
+        input_units=first.input_units,
+        output_units=first.output_units,
+        past_span=spans(split.train, n_past) if sees_time else None,
+    )
+    validated = make_windows(split.validation, horizon=config.horizons[-1]) if windows_validate else None
+    return Problem(config, split, model, stages, validated)
+
+
+def make_stages(config: Config, make_windows: Callable[..., WindowSource]) -> tuple[Stage, ...]:
+    """Training windows of each horizon, for equal shares of the steps and with about as many samples per step.
+
+    Args:
+        config: the horizons, and the batch of the first one.
+        make_windows: windows of the training records for a `horizon`.
+
+    Returns:
+        The stages; later ones share the samples of the first.
+    """
+    # Without Adam the windows only show where the encoder looks at.
+    horizons = config.horizons if config.max_steps > 0 or config.initial_state == "free" else (2,)
+    sources = [make_windows(horizon=horizon) for horizon in horizons]
+    first, shared = sources[0], ("u", "y", "measured", "dt", "rows", "lag")
+    stages = []
+    for i, source in enumerate(sources, 1):
+        batch = max(1, round(config.batch * first.horizon / source.horizon))
+        same = dataclasses.replace(source, **{name: getattr(first, name) for name in shared})
+        stages.append(Stage(same, batch, round(config.max_steps * i / len(sources))))
+    return tuple(stages)
