@@ -27,10 +27,11 @@ class Config:
         protocol: what validation may see: `clean` or `paper`.
         seed: seed of the initial weights and of the windows drawn.
         nx: number of states; `auto` for as many as the best linear approximation has, with an encoder that sees at
-            least two samples for each.
+            least two samples for each; where held-out data are at hand and Adam is not, they may say otherwise.
         network: function approximator of f, g and the encoder: `mlp` or `polynomial`.
         hidden: widths of the hidden layers.
-        activation: activation function of the hidden layers.
+        activation: activation function of the hidden layers; `auto` for `leaky_relu` or, where held-out data say so
+            and Adam is left out, `tanh`.
         degree: degree of a `polynomial` network.
         weight_range: initial weights are uniform in [-weight_range, weight_range].
         bias_range: initial biases are uniform in [-bias_range, bias_range].
@@ -75,7 +76,7 @@ class Config:
             the full simulation error in double precision.
         finish_steps: most iterations of the finish; folds may choose fewer.
         finish_parts: whose nonlinear parts the finish trains: `f`, those of the state network alone; `both`, those of
-            the output network, too; or `auto`, what folds say, and `both` without folds.
+            the output network, too; or `auto`, what held-out data say, and `both` without these or with Adam.
         learning_rate: Adam's rate at the first step.
         schedule: how the rate falls: `three-step` or `cosine`.
         weight_decay: lambda_W of the weight decay.
@@ -170,14 +171,14 @@ class Config:
                 f"`initial_state` 'free' must have horizon='full', as a record has one initial state and not one per "
                 f"window; got horizon={self.horizon!r}. Use horizon='full', or the encoder."
             )
-        if self.initial_state == "free" and self.nx == AUTO:
+        if self.folds == 1 or (self.folds and self.protocol == "paper"):
             raise ConfigError(
-                "`nx` must be a number with initial_state='free'; got 'auto'. Give one, or use the encoder."
+                "`folds` must be 0, or 2 and more with protocol='clean'; got "
+                f"folds={self.folds} and {self.protocol!r}. Change one of them."
             )
-        if self.folds == 1 or (self.folds and (self.protocol == "paper" or self.initial_state == "free")):
+        if self.folds and self.max_steps > 0 and self.initial_state == "free":
             raise ConfigError(
-                "`folds` must be 0, or 2 and more with protocol='clean' and initial_state='encoder'; got "
-                f"folds={self.folds}, {self.protocol!r} and {self.initial_state!r}. Change one of them."
+                "`folds` of Adam must have initial_state='encoder', as they cut records; got 'free'. Change one of them."
             )
         self._check_finish()
         if self.init == "bla" and self.encoder == "mlp":
@@ -348,11 +349,14 @@ RECIPES: dict[str, Config] = {
         recipe="default",
         nx=AUTO,
         hidden=(20,),
+        activation=AUTO,
         weight_range=1.0,
         bias_range=1.0,
         init="bla",
         nonlinear_start="zero",
+        initial_state="free",
         output_limits=AUTO,
+        horizon=FULL,
         max_steps=0,
         folds=4,
         validation_fraction=0.0,

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from tausid.config import Config
-from tausid.models import StateSpace
+from tausid.config import AUTO, Config
+from tausid.models import FreeState, StateSpace
 from tausid.rollout import Adaptive, Engine, FixedStep, Integrator, rollout, rollout_scan
 
-# Samples that the estimate of a free initial state may see, at least: enough to tell states from noise.
-LEAST_FOR_INITIAL_STATE = 50
+# Samples that the estimate of an initial state sees, at least, and per state: more hardly tell more of the tanks.
+LEAST_FOR_INITIAL_STATE, SAMPLES_PER_STATE = 20, 5
 # Residual of a sample at which the simulation left the finite numbers; measured outputs have a deviation of 1.
 LOST = 1e6
 # Outputs of trajectories longer than this are computed in pieces: 64 hidden units of 2^17 samples are 32 MB a layer.
@@ -41,9 +41,9 @@ def estimated_samples(config: Config) -> int:
         config: the settings of the model.
 
     Returns:
-        10 nx, and at least 50.
+        5 nx, and at least 20; these where `nx` is still `auto`.
     """
-    return max(LEAST_FOR_INITIAL_STATE, 10 * config.order)
+    return max(LEAST_FOR_INITIAL_STATE, 0 if config.nx == AUTO else SAMPLES_PER_STATE * config.order)
 
 
 @eqx.filter_jit
@@ -117,12 +117,12 @@ def estimate_initial_state(
     y: Float[np.ndarray, "N ny"],
     dt: Float[np.ndarray, "N-1"],
     integrator: FixedStep,
-    guess: Float[np.ndarray, "nx"] | None = None,
+    guess: Float[np.ndarray, "nx"],
 ) -> Float[np.ndarray, "nx"]:
     """The initial state that makes the simulation of these samples fit best, by nonlinear least squares.
 
-    `min over x0 of sum (y - y_hat)^2` over the measured samples (eq. 3 with theta fixed), by Gauss-Newton steps in a
-    trust region, with derivatives through the rollout.
+    `min over x0 of sum (y - y_hat)^2 + |tightness (x0 - expected)|^2` over the measured samples (eq. 3 with theta
+    fixed), by Gauss-Newton steps in a trust region, with derivatives through the rollout.
 
     Args:
         model: the model.
@@ -130,7 +130,7 @@ def estimate_initial_state(
         y: outputs, normalized; NaN where missing.
         dt: seconds from each sample to the next.
         integrator: how to integrate.
-        guess: state to start from; zero by default.
+        guess: state to start from.
 
     Returns:
         The state at the first sample; samples at which the simulation is not finite count as far off.
@@ -147,8 +147,7 @@ def estimate_initial_state(
         return np.nan_to_num(np.asarray(_jacobian(model, jnp.asarray(x0), *arrays, integrator), float))
 
     # Single-precision residuals: tolerances below 1e-6 would only chase rounding.
-    start = np.zeros(model.nx) if guess is None else guess
-    found = least_squares(residuals, start, jac=jacobian, xtol=1e-6, ftol=1e-6, gtol=1e-6)
+    found = least_squares(residuals, guess, jac=jacobian, xtol=1e-6, ftol=1e-6, gtol=1e-6)
     return np.asarray(found.x)
 
 
@@ -164,7 +163,17 @@ def _residuals(
 ) -> Array:
     # Forward mode is cheap for a few states, and the fused engine has only reverse mode.
     x = rollout_scan(model.field, x0[None], u[:, None], dt[:, None], integrator)[:, 0]
-    return jnp.where(measured, model.output(x, u) - y, 0.0).ravel()
+    expected, tightness = _expected(model)
+    errors = jnp.where(measured, model.output(x, u) - y, 0.0).ravel()
+    return jnp.concatenate([errors, tightness @ (x0 - expected)])
+
+
+def _expected(model: StateSpace) -> tuple[Float[Array, "nx"], Float[Array, "nx nx"]]:
+    """What the model knows of initial states: nothing, where it has an encoder."""
+    initial = model.initial
+    if isinstance(initial, FreeState):
+        return initial.expected, initial.tightness
+    return jnp.zeros(model.nx), jnp.zeros((model.nx, model.nx))
 
 
 _jacobian = eqx.filter_jit(jax.jacfwd(_residuals, argnums=1))

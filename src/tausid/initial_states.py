@@ -78,11 +78,11 @@ class StateFinder:
             DataError: too few samples, or outputs that are missing.
         """
         self._check(x0)
-        free = isinstance(self.state_space.initial, FreeState)
+        initial = self.state_space.initial
         if x0 is not None and not isinstance(x0, str):
             return Begin(0, np.asarray(x0, float), 0, "given")
-        if free:
-            return self._estimate(record, Begin(0, np.zeros(self.state_space.nx), 0, "free"))
+        if isinstance(initial, FreeState):
+            return self._estimate(record, Begin(0, np.asarray(initial.expected, float), 0, "free"))
         encoded = self._encode(record)
         return self._estimate(record, encoded) if x0 == "refine" else encoded
 

@@ -84,11 +84,31 @@ class Encoder(AbstractInitialState):
 class FreeState(AbstractInitialState):
     """The initial state of each training record as a parameter of the optimisation (eq. 3).
 
+    That of a new record is estimated from its first samples, together with what training knows of states:
+    `|tightness (x0 - expected)|^2` counts as much as the squared normalized errors of the outputs.
+
     Args:
         x0: one state per training record.
+        expected: mean of the states along the training records.
+        tightness: how closely they lie around it, for the noise of the outputs; zero where that is not known.
     """
 
     x0: Float[Array, "n_records nx"]
+    expected: Float[Array, "nx"]
+    tightness: Float[Array, "nx nx"]
+
+    @classmethod
+    def unknown(cls, x0: Float[Array, "n_records nx"]) -> FreeState:
+        """Initial states of records; nothing is known of other states.
+
+        Args:
+            x0: one state per training record.
+
+        Returns:
+            The initial states.
+        """
+        nx = x0.shape[1]
+        return cls(x0, jnp.zeros(nx), jnp.zeros((nx, nx)))
 
     @property
     def n_past(self) -> int:
@@ -433,7 +453,7 @@ def _stable_matrix(config: Config, rng: np.random.Generator) -> Float[np.ndarray
 
 def _make_initial(config: Config, nu: int, ny: int, n_records: int, rng: np.random.Generator) -> AbstractInitialState:
     if config.initial_state == "free":
-        return FreeState(jnp.zeros((n_records, config.order)))
+        return FreeState.unknown(jnp.zeros((n_records, config.order)))
     sees_time = config.clock == "irregular"
     n_in = config.na * ny + config.nb * nu + sees_time * max(config.na, config.nb)
     make = _make_mlp if config.encoder == "mlp" else make_network

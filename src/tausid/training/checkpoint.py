@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,30 +79,33 @@ def load_checkpoint(folder: Path, problem: Problem, fresh: RunState, name: str =
     )
 
 
-def save_fold_curves(folder: Path, problem: Problem, curves: Sequence[FoldCurve]) -> None:
-    """Write what the folds of a second-order training said so far.
+def save_fold_curves(folder: Path, problem: Problem, curves: Mapping[str, FoldCurve]) -> None:
+    """Write what the trials of a second-order training said so far.
 
     Args:
         folder: the run's folder.
-        problem: what is trained on what.
-        curves: one per fold that is done.
+        problem: what is trained on what in the first trial.
+        curves: one per trial that is done, by its label.
 
     Raises:
         StorageError: the file cannot be written.
     """
-    content = {"identity": identity(problem), "curves": [dataclasses.astuple(curve) for curve in curves]}
+    content = {
+        "identity": identity(problem),
+        "curves": {label: dataclasses.astuple(curve) for label, curve in curves.items()},
+    }
     write_arrays(folder / CURVES_NAME, {}, kind="checkpoint", content=content)
 
 
-def load_fold_curves(folder: Path, problem: Problem) -> list[FoldCurve]:
-    """Read what the folds of a second-order training said so far.
+def load_fold_curves(folder: Path, problem: Problem) -> dict[str, FoldCurve]:
+    """Read what the trials of a second-order training said so far.
 
     Args:
         folder: the run's folder.
-        problem: what is trained on what; must be what the file was written for.
+        problem: what is trained on what in the first trial; must be what the file was written for.
 
     Returns:
-        One curve per fold that is done.
+        One curve per trial that is done, by its label.
 
     Raises:
         ConfigError: the file is of other data or other settings, named in the message.
@@ -110,10 +113,10 @@ def load_fold_curves(folder: Path, problem: Problem) -> list[FoldCurve]:
     """
     path = folder / CURVES_NAME
     if not path.exists():
-        return []
+        return {}
     content = read_arrays(path, kind="checkpoint")[1]
     _check_identity(path, {**Config().as_dict(), **content["identity"]}, identity(problem))
-    return [FoldCurve(*_tuples(curve)) for curve in content["curves"]]
+    return {label: FoldCurve(*_tuples(curve)) for label, curve in content["curves"].items()}
 
 
 SCALARS = ("best_score", "best_step", "recoveries", "seconds", "status", "finished")

@@ -1,39 +1,37 @@
 """Second order: from the best weights on, Levenberg-Marquardt on the full simulation error in double precision.
 
-Training sees the initial state of each record as free. The encoder is fitted to the states that come out, so that it
-never bends them. Folds hold out stretches of outputs, simulate across them, and choose the number of iterations.
+Training sees the initial state of each record as free. What finds those of new records, an encoder or least squares
+with an expectation, is fitted to the states that come out, so that it never bends them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
-from tausid.config import AUTO, FULL, Config
-from tausid.errors import ConfigError, DataError
-from tausid.free_run import estimated_samples
+from tausid.config import FULL
 from tausid.models import FreeState, StateSpace, nonlinear_part
-from tausid.records import Record
 from tausid.training.loop import Problem, RunState, score
 from tausid.training.objective import trainable
 from tausid.training.optimiser import OptimiserState, StepSettings
-from tausid.training.result import FoldCurve, FoldCurves, HistoryRow
+from tausid.training.result import HistoryRow
 from tausid.training.second_order import FullError, Point, levenberg_marquardt
 from tausid.training.starting import past_of, start_encoder
 from tausid.windows import WindowSource
 
 # Iterations without a better validation score after which the finish ends.
 FINISH_PATIENCE = 10
+# Deviation below which a state counts as at rest, and share of the others' below which a direction among them does.
+LEAST_SPREAD = 1e-3
 
 
 def finish(
@@ -75,167 +73,6 @@ def finish(
     return dataclasses.replace(run, status=run.status if simulates else "diverged", finished=True)
 
 
-@dataclass(frozen=True)
-class FoldPoint:
-    """Where a fold is.
-
-    Args:
-        fold: which one, from 0.
-        iteration: iterations taken.
-        trained: mean squared error of the outputs that it is trained on, normalized.
-        held_out: root mean squared error of those held out after each iteration so far, normalized.
-        seconds: time that the last iteration took.
-    """
-
-    fold: int
-    iteration: int
-    trained: float
-    held_out: tuple[float, ...]
-    seconds: float
-
-
-def choose_iterations(
-    problem: Problem,
-    make_fold: Callable[[Sequence[Record]], Problem],
-    *,
-    known: Sequence[FoldCurve] = (),
-    keep: Callable[[Sequence[FoldCurve]], None] = lambda curves: None,
-    report: Callable[[FoldPoint], None],
-    interrupted: threading.Event,
-) -> FoldCurves:
-    """How many iterations give the lowest error on held-out stretches of the training records, and of which parts.
-
-    Fold k is trained without the outputs of the k-th stretch of each record, for which it is simulated all the same:
-    the inputs are known. Its scaling and its start are its own.
-
-    Args:
-        problem: what is trained on what.
-        make_fold: the problem on records some of whose outputs are missing.
-        known: what the first folds said before an interruption.
-        keep: called with what all folds said so far after each of them.
-        report: called after each iteration.
-        interrupted: ends the folds when it is set; `chosen` is then 0.
-
-    Returns:
-        The folds' curves, for the parts with the lowest pooled error.
-    """
-    config, curves, choices = problem.config, list(known), choices_of_parts(problem.config)
-    make_stretch = functools.lru_cache(maxsize=1)(functools.partial(_make_fold, problem, make_fold))
-    for k in range(len(curves), rounds(config)):
-        began = time.perf_counter()
-        stretch, which = divmod(k, len(choices))
-        fold = make_stretch(stretch)
-        search = Search.over(fold, fold.initial_model.state_space, choices[which], problem.split.train)
-        errors, scored = _train_fold(search, k, report, interrupted)
-        curve = FoldCurve(errors, scored, time.perf_counter() - began)
-        if interrupted.is_set():
-            return FoldCurves((), (), (), 0, sum(done.seconds for done in (*curves, curve)))
-        curves.append(curve)
-        keep(curves)
-    pooled = [
-        dataclasses.replace(pool_iterations(curves[i :: len(choices)], config.finish_steps), parts=parts)
-        for i, parts in enumerate(choices)
-    ]
-    best = min(pooled, key=lambda curves: min(curves.pooled))
-    return dataclasses.replace(best, seconds=sum(curves.seconds for curves in pooled))
-
-
-def choices_of_parts(config: Config) -> tuple[str, ...]:
-    """Whose nonlinear parts may be trained, the simpler choice first.
-
-    Args:
-        config: the settings.
-
-    Returns:
-        One choice, or several for folds to choose from.
-    """
-    return ("f", "both") if config.finish_parts == AUTO else (config.finish_parts,)
-
-
-def rounds(config: Config) -> int:
-    """How many folds are trained: all of them for each choice.
-
-    Args:
-        config: the settings.
-
-    Returns:
-        Their number.
-    """
-    return config.folds * len(choices_of_parts(config))
-
-
-def _make_fold(problem: Problem, make_fold: Callable[[Sequence[Record]], Problem], stretch: int) -> Problem:
-    config, kept = problem.config, estimated_samples(problem.config)
-    try:
-        return make_fold([without_stretch(record, stretch, config.folds, kept) for record in problem.split.train])
-    except DataError as error:
-        raise DataError(
-            f"each of {config.folds} folds must be able to train without its stretch; fold {stretch + 1} is not: "
-            f"{error} Use fewer folds, or folds=0 with validation records."
-        ) from None
-
-
-def _train_fold(
-    search: Search, k: int, report: Callable[[FoldPoint], None], interrupted: threading.Event
-) -> tuple[tuple[float, ...], int]:
-    """The held-out error after each iteration, and how many outputs it is over."""
-    errors: tuple[float, ...] = ()
-    last = time.perf_counter()
-    for number, point in zip(range(1, search.problem.config.finish_steps + 1), search.points(), strict=False):
-        errors = (*errors, float(point.errors.held_out) ** 0.5)
-        spent, last = time.perf_counter() - last, time.perf_counter()
-        report(FoldPoint(k, number, float(point.errors.trained), errors, spent))
-        if point.converged or interrupted.is_set():
-            break
-    return errors, int(jnp.sum(search.error.windows.measured & ~search.error.trained))
-
-
-def pool_iterations(curves: Sequence[FoldCurve], most: int) -> FoldCurves:
-    """The folds' curves together; one that has converged stays at its last error.
-
-    Args:
-        curves: one per fold.
-        most: most iterations.
-
-    Returns:
-        The curves; `chosen` is 0 where no pooled error is finite.
-
-    Raises:
-        ConfigError: no fold holds out any measured output.
-    """
-    scores = np.array([(*curve.errors, *curve.errors[-1:] * (most - len(curve.errors))) for curve in curves])
-    scores = np.where(np.isfinite(scores), scores, np.inf)
-    counts = np.array([curve.scored for curve in curves])
-    if not counts.any():
-        raise ConfigError(
-            f"`folds` must hold out measured outputs; none of {len(curves)} folds does. Use folds=0, or longer records."
-        )
-    pooled = np.sqrt(np.average(scores[counts > 0] ** 2, axis=0, weights=counts[counts > 0]))
-    steps = tuple(range(1, most + 1))
-    chosen = steps[int(np.argmin(pooled))] if np.isfinite(pooled).any() else 0
-    spent = sum(curve.seconds for curve in curves)
-    return FoldCurves(steps, tuple(map(tuple, scores.tolist())), tuple(pooled.tolist()), chosen, spent)
-
-
-def without_stretch(record: Record, k: int, folds: int, kept: int) -> Record:
-    """The record without the outputs of its k-th stretch.
-
-    Args:
-        record: the record.
-        k: which stretch, from 0.
-        folds: how many stretches of equal length there are.
-        kept: leading samples of the record that stay, at most half a stretch: without them nothing would be known of
-            its initial state.
-
-    Returns:
-        The record; NaN where outputs are left out.
-    """
-    start, stop = (round(len(record) * i / folds) for i in (k, k + 1))
-    y = np.array(record.y, float)
-    y[max(start, min(kept, len(record) // (2 * folds))) : stop] = np.nan
-    return dataclasses.replace(record, y=y)
-
-
 @dataclass(frozen=True, eq=False)
 class Search:
     """A search for lower errors of whole records, and what its points are as models.
@@ -255,29 +92,26 @@ class Search:
     source: WindowSource
 
     @classmethod
-    def over(cls, problem: Problem, start: StateSpace, parts: str, records: Sequence[Record] | None = None) -> Search:
+    def over(cls, problem: Problem, start: StateSpace, parts: str) -> Search:
         """A search from a model.
 
         Args:
             problem: what is trained on what.
             start: the model in single precision.
             parts: whose nonlinear parts are trained, `f` or `both`.
-            records: the training records with held-out outputs, too; None where nothing is held out.
 
         Returns:
             The search.
         """
         with jax.enable_x64(True):
             model = _doubled(start)
-            trained = _whole_windows(problem, problem.split.train)
-            source = trained if records is None else _whole_windows(problem, records)
+            source = _whole_windows(problem)
             windows = source.gather(jnp.arange(source.count))
-            counted = trained.gather(jnp.arange(trained.count)).measured
             bare = dataclasses.replace(model, limits=None)
             weights, fixed = eqx.partition(bare, _moving(bare, parts))
             penalties = StepSettings.from_config(problem.config).penalties
             limits = None if model.limits is None else jnp.asarray(model.limits).T
-            error = FullError(windows, counted, fixed, limits, penalties, problem.initial_model.integrator)
+            error = FullError(windows, fixed, limits, penalties, problem.initial_model.integrator)
             return cls(problem, error, weights, _first_states(problem, model), source)
 
     def points(self) -> Iterator[Point]:
@@ -290,7 +124,7 @@ class Search:
             yield point
 
     def model(self, point: Point) -> StateSpace:
-        """The model at a point in single precision, with an encoder for its states.
+        """The model at a point in single precision, with what finds its initial states.
 
         Args:
             point: where the search is.
@@ -300,26 +134,34 @@ class Search:
         """
         with jax.enable_x64(True):
             states = np.asarray(_states(self.error, point.weights, point.x0), float)
+            noise = float(jnp.sqrt(point.errors.outputs))
             double = self.error.model(point.weights)
         start = self.problem.initial_model.state_space
         double = dataclasses.replace(double, limits=start.limits)
         model = jax.tree.map(lambda new, old: np.asarray(new).astype(old.dtype), *_arrays(double, start))
         model = eqx.combine(jax.tree.map(jnp.asarray, model), start)
         if isinstance(model.initial, FreeState):
-            x0 = np.asarray(point.x0).astype(model.initial.x0.dtype)
-            return eqx.tree_at(lambda m: m.initial.x0, model, jnp.asarray(x0))
-        return start_encoder(model, self.problem.source, self._at_samples(states), bend=True)
+            known = self._by_row(states)
+            arrays = (point.x0, *expectation(known[~np.isnan(known).any(axis=1)], noise))
+            found = FreeState(*(jnp.asarray(np.asarray(a).astype(np.float32)) for a in arrays))
+            return eqx.tree_at(lambda m: m.initial, model, found)
+        return start_encoder(model, self.problem.source, lambda i: self._by_row(states)[self._rows[i]], bend=True)
 
-    def _at_samples(self, states: Float[np.ndarray, "J B nx"]) -> Callable[[np.ndarray], np.ndarray]:
-        """States by sample, counted through all records; NaN where nothing was simulated."""
+    @property
+    def _rows(self) -> Int[np.ndarray, "N"]:
+        """Where each sample, counted through all records, lies in the source's arrays."""
+        rows = self.source.rows
+        return np.arange(int(self.source.stops[-1])) if rows is None else np.asarray(rows)
+
+    def _by_row(self, states: Float[np.ndarray, "J B nx"]) -> Float[np.ndarray, "N nx"]:
+        """States in the order of the source's arrays; NaN where nothing was simulated."""
         stops = np.asarray(self.source.stops)
         by_row = np.full((stops[-1], states.shape[-1]), np.nan)
         first = np.asarray(self.source.starts(jnp.arange(self.source.count)))
-        rows = np.arange(len(by_row)) if self.source.rows is None else np.asarray(self.source.rows)
-        for row, column in zip(rows[first], np.swapaxes(states, 0, 1), strict=True):
+        for row, column in zip(self._rows[first], np.swapaxes(states, 0, 1), strict=True):
             stop = min(stops[np.searchsorted(stops, row, side="right")], row + len(column))
             by_row[row:stop] = column[: stop - row]
-        return lambda samples: by_row[rows[samples]]
+        return by_row
 
 
 def _validated(problem: Problem, run: RunState, search: Search, point: Point, step: int, began: float) -> RunState:
@@ -329,7 +171,7 @@ def _validated(problem: Problem, run: RunState, search: Search, point: Point, st
     now = score(problem, model)
     better = now < run.best_score or not problem.split.validation
     seconds = run.seconds + time.perf_counter() - began
-    row = HistoryRow(step, float(point.errors.trained), now, float("nan"), model.tau, seconds)
+    row = HistoryRow(step, float(point.errors.outputs), now, float("nan"), model.tau, seconds)
     return dataclasses.replace(
         run,
         optimiser=OptimiserState.start(weights, step=step),
@@ -341,11 +183,34 @@ def _validated(problem: Problem, run: RunState, search: Search, point: Point, st
     )
 
 
-def _whole_windows(problem: Problem, records: Sequence[Record]) -> WindowSource:
-    """Each record as one window from its first sample on."""
+def expectation(
+    states: Float[np.ndarray, "N nx"], noise: float
+) -> tuple[Float[np.ndarray, "nx"], Float[np.ndarray, "nx nx"]]:
+    """What the states along the training records say of the initial state of another one.
+
+    A normal distribution with their mean and covariance, as `FreeState` has it: `tightness' tightness` is the inverse
+    covariance times the variance of the outputs' errors.
+
+    Args:
+        states: states along all records.
+        noise: root mean squared error of the outputs.
+
+    Returns:
+        Mean and tightness; a state that does not move has none, as nothing then tells how it may differ.
+    """
+    mean, spread = states.mean(axis=0), states.std(axis=0)
+    moves = spread > LEAST_SPREAD
+    scaled = (states - mean) / np.where(moves, spread, np.inf)
+    values, vectors = np.linalg.eigh(scaled.T @ scaled / len(scaled))
+    roots = noise / np.sqrt(np.maximum(values, LEAST_SPREAD**2))
+    return mean, (vectors * roots).T * np.where(moves, 1.0 / np.where(moves, spread, 1.0), 0.0)
+
+
+def _whole_windows(problem: Problem) -> WindowSource:
+    """Each training record as one window from its first sample on."""
     model = problem.initial_model
     return WindowSource.from_records(
-        records, model.scaling, horizon=FULL, n_past=0, longest=model.longest_step, hold=problem.config.hold
+        problem.split.train, model.scaling, horizon=FULL, n_past=0, longest=model.longest_step, hold=problem.config.hold
     )
 
 

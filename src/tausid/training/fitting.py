@@ -8,17 +8,15 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from tausid.config import Config
 from tausid.errors import ConfigError
 from tausid.physics import AbstractPhysics, find_physics
 from tausid.progress import ProgressUpdate, make_reporter
-from tausid.records import Record, Records, as_records
+from tausid.records import Records, as_records
 from tausid.rollout import fused_missing
 from tausid.storage import check_writable
 from tausid.tau import Tau
@@ -31,8 +29,9 @@ from tausid.training.checkpoint import (
     save_checkpoint,
     save_fold_curves,
 )
+from tausid.training.choosing import TrialPoint, Trials, choose, close_settings, count_choices, hold_out
 from tausid.training.ensemble import Plan, check_ensemble, combine, member_folder, train_members
-from tausid.training.finishing import FoldPoint, choices_of_parts, choose_iterations, finish, rounds
+from tausid.training.finishing import finish
 from tausid.training.folds import cut_folds, fold_config, train_folds
 from tausid.training.interruption import interruptible
 from tausid.training.known import settle_physics
@@ -121,9 +120,9 @@ def fit(
     config = settle(config, split.train)
     plant = None if physics is None else find_physics(physics)
     config = settle_physics(config, plant, split.train, nx=nx)
-    check_ensemble(ensemble, keep, workers, validated=bool(split.validation) or config.folds > 0)
-    problem = start_problem(config, tau, split, plant)
-    config = problem.config
+    held_out = bool(split.validation) or config.folds > 0
+    check_ensemble(ensemble, keep, workers, validated=held_out)
+    problem = start_problem(close_settings(config, held_out=held_out), tau, split, plant)
     for record in (*split.validation, *(() if test is None else as_records(test))):
         problem.initial_model.check(record)  # now, and not after an hour of training
     if ensemble is not None:
@@ -141,11 +140,14 @@ def fit(
         if config.folds and config.max_steps > 0:
             problem, run, curves = _train_folds(problem, folder, report, interrupted)
         else:
+            if held_out and config.max_steps == 0:
+                start = functools.partial(start_problem, tau=tau, plant=plant)
+                problem, curves = _choose(config, problem, start, folder, report, interrupted)
             run = _begin(problem, folder)
         run = _train(problem, run, folder, report, interrupted)
         if config.finish != "none" and run.status in ("completed", "early-stopped"):
-            run, said = _finish(problem, run, folder, report, interrupted)
-            curves = said or curves
+            run = _finish(problem, run, curves, folder, report, interrupted)
+            curves = None if run.status == "interrupted" else curves
     return make_result(problem, run, curves)
 
 
@@ -221,25 +223,75 @@ def _train(
     return run
 
 
-def _finish(
+def _choose(
+    asked: Config,
     problem: Problem,
-    run: RunState,
+    start: Callable[..., Problem],
     folder: Path | None,
     report: Callable[[ProgressUpdate], None],
     interrupted: threading.Event,
-) -> tuple[RunState, FoldCurves | None]:
+) -> tuple[Problem, FoldCurves | None]:
+    """The problem with what held-out data say of its structure, and where it ends by folds; trials that an interrupted
+    run has on disk are not repeated."""
+    most, first, choices = problem.config.finish_steps, problem, count_choices(asked)
+    if choices == 1 and not asked.folds:
+        return problem, None
+
+    def make(config: Config, split: Split) -> Problem:
+        bla = approximate(split.train, config, order=config.order) if config.init == "bla" else None
+        return start(config, split=split, bla=bla, scaling=first.initial_model.scaling)
+
+    def tell(at: TrialPoint) -> None:
+        row, number = at.run.history[-1], len(at.run.history)
+        report(
+            ProgressUpdate(
+                step=at.trials * most + number,
+                max_steps=(at.planned + 1) * most,
+                loss=row.loss,
+                validation=row.validation,
+                best=at.run.best_score,
+                best_step=at.trials * most + at.run.best_step,
+                recoveries=0,
+                steps_per_second=number / max(at.run.seconds, 1e-9) if number > 1 else float("nan"),
+                status="running",
+                note=f"{at.label}, iteration {number}",
+            )
+        )
+
+    def keep(done: Mapping[str, FoldCurve]) -> None:
+        if folder is not None:
+            save_fold_curves(folder, first, done)
+
+    known = {} if folder is None else load_fold_curves(folder, first)
+    splits = hold_out(problem.split, problem.config)
+    trials = Trials(splits, make, known=known, keep=keep, report=tell, interrupted=interrupted, planned=choices)
+    choice = choose(asked, problem.config, trials)
+    if choice.config != problem.config:
+        problem = start(choice.config, split=problem.split)
+    return problem, choice.curves
+
+
+def _finish(
+    problem: Problem,
+    run: RunState,
+    curves: FoldCurves | None,
+    folder: Path | None,
+    report: Callable[[ProgressUpdate], None],
+    interrupted: threading.Event,
+) -> RunState:
     """The second-order steps, as many as folds say; one interrupted in them resumes with the first of them."""
     config = problem.config
-    curves = _choose_iterations(problem, folder, report, interrupted) if config.folds else None
     if run.finished:
-        return run, curves
+        return run
+    if interrupted.is_set():
+        return dataclasses.replace(run, status="interrupted")
     if curves is not None:
         run = dataclasses.replace(run, seconds=run.seconds + curves.seconds)
         if curves.chosen == 0:
-            return dataclasses.replace(run, status="interrupted" if interrupted.is_set() else "diverged"), None
-    most, parts, ahead = config.finish_steps, choices_of_parts(config)[-1], 0
+            return dataclasses.replace(run, status="diverged")
+    most, ahead = config.finish_steps, 0
     if curves is not None:
-        most, parts, ahead = curves.chosen, curves.parts, rounds(config) * config.finish_steps
+        most, ahead = curves.chosen, curves.trials * config.finish_steps
 
     def tell(before: RunState, now: RunState) -> None:
         number = now.step - run.step
@@ -258,57 +310,24 @@ def _finish(
             )
         )
 
-    done = finish(problem, run, most=most, parts=parts, report=tell, interrupted=interrupted)
+    done = finish(problem, run, most=most, parts=config.finish_parts, report=tell, interrupted=interrupted)
     if folder is not None and done.finished:
         save_checkpoint(folder, problem, done)
-    return done, curves
-
-
-def _choose_iterations(
-    problem: Problem, folder: Path | None, report: Callable[[ProgressUpdate], None], interrupted: threading.Event
-) -> FoldCurves:
-    """The folds, one after the other; those that an interrupted run has on disk are not trained again."""
-    config, tau = problem.config, problem.initial_model.state_space.tau
-
-    def make_fold(records: Sequence[Record]) -> Problem:
-        bla = approximate(records, config, order=int(config.nx))
-        return start_problem(config, tau, Split(tuple(records), ()), bla=bla)
-
-    def tell(at: FoldPoint) -> None:
-        report(
-            ProgressUpdate(
-                step=at.fold * config.finish_steps + at.iteration,
-                max_steps=all_steps(config),
-                loss=at.trained,
-                validation=at.held_out[-1],
-                best=min(at.held_out),
-                best_step=at.fold * config.finish_steps + int(np.argmin(at.held_out)) + 1,
-                recoveries=0,
-                steps_per_second=1.0 / max(at.seconds, 1e-9) if at.iteration > 1 else float("nan"),
-                status="running",
-                note=f"fold {at.fold + 1} of {rounds(config)}, iteration {at.iteration}",
-            )
-        )
-
-    def keep(done: Sequence[FoldCurve]) -> None:
-        if folder is not None:
-            save_fold_curves(folder, problem, done)
-
-    known = [] if folder is None else load_fold_curves(folder, problem)
-    return choose_iterations(problem, make_fold, known=known, keep=keep, report=tell, interrupted=interrupted)
+    return done
 
 
 def all_steps(config: Config) -> int:
-    """All steps of a fit, for its progress: those of Adam, of folds that choose iterations, and of the finish.
+    """All steps of a fit, for its progress: those of Adam, of trials on held-out data, and of the finish.
 
     Args:
         config: the settings.
 
     Returns:
-        The number, at most.
+        The number, about.
     """
     last = 0 if config.finish == "none" else config.finish_steps
-    return config.max_steps + last * (1 + (rounds(config) if config.max_steps == 0 else 0))
+    trials = count_choices(config) * max(config.folds, 1) if config.max_steps == 0 else 0
+    return config.max_steps + last * (1 + trials)
 
 
 def _train_folds(

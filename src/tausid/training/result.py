@@ -59,8 +59,8 @@ class FoldCurves:
         scores: free-run error of each fold on its held-out stretches at these steps, normalized.
         pooled: root mean square over all held-out samples at these steps.
         chosen: the step of the lowest pooled error, which the final fit takes.
-        seconds: time spent on the folds of a second-order training.
-        parts: whose nonlinear parts second-order training may train, `f` or `both`.
+        seconds: time spent on the trials of a second-order training, those of what was not chosen among them.
+        trials: number of these.
     """
 
     steps: tuple[int, ...]
@@ -68,7 +68,7 @@ class FoldCurves:
     pooled: tuple[float, ...]
     chosen: int
     seconds: float = 0.0
-    parts: str = "both"
+    trials: int = 0
 
 
 @dataclass(frozen=True, eq=False, repr=False)

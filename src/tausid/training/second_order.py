@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from tausid.losses import weight_decay
 from tausid.models import StateSpace
@@ -42,8 +42,7 @@ class FullError(eqx.Module):
     """What is minimized: the mean squared simulation error of whole records plus the weight decays.
 
     Args:
-        windows: whole records, one window each.
-        trained: which measured outputs count; the others are held out.
+        windows: whole records, one window each; the measured outputs count.
         fixed: the model's leaves that are not trained; its limits are those below.
         limits: lowest and highest values of the outputs, an array and so no reason to compile anew; None without.
         penalties: weights of the outputs and of the weight decays.
@@ -51,7 +50,6 @@ class FullError(eqx.Module):
     """
 
     windows: Windows
-    trained: Bool[Array, "J B ny"]
     fixed: PyTree[Array]
     limits: Float[Array, "2 ny"] | None
     penalties: Penalties = eqx.field(static=True)
@@ -103,10 +101,9 @@ class FullError(eqx.Module):
         """
         y_hat = self.limit(self.model(weights).output(self.states(weights, x0), self.windows.u))
         squares = self.output_weights * (y_hat - self.windows.y) ** 2
-        held_out = self.windows.measured & ~self.trained
         theta = ravel_pytree(weights)[0]
-        error = jnp.mean(squares, where=self.trained)
-        return Errors(error + jnp.sum(self.decay(weights) * theta**2), error, jnp.mean(squares, where=held_out))
+        error = jnp.mean(squares, where=self.windows.measured)
+        return Errors(error + jnp.sum(self.decay(weights) * theta**2), error)
 
     @property
     def output_weights(self) -> Float[Array, "ny"]:
@@ -138,13 +135,11 @@ class Errors(eqx.Module):
 
     Args:
         objective: what is minimized.
-        trained: mean squared error of the outputs that count.
-        held_out: mean squared error of those held out; NaN without any.
+        outputs: mean squared error of the outputs.
     """
 
     objective: Float[Array, ""]
-    trained: Float[Array, ""]
-    held_out: Float[Array, ""]
+    outputs: Float[Array, ""]
 
 
 class Normal(eqx.Module):
@@ -317,10 +312,10 @@ class _Chunk(eqx.Module):
 
 def _chunks(error: FullError, nx: int, columns: int) -> _Chunk:
     """The records in chunks of equal length; past their end time stands still and nothing counts."""
-    w, trained = error.windows, error.trained
+    w = error.windows
     (J, B, _), (_, _, ny) = w.u.shape, w.y.shape
     length = int(np.clip(CHUNK // (B * (nx + ny) * columns), 8, J))
-    scale = jnp.sqrt(error.output_weights / jnp.maximum(jnp.sum(trained), 1)) * trained
+    scale = jnp.sqrt(error.output_weights / jnp.maximum(jnp.sum(w.measured), 1)) * w.measured
     u_next = jnp.concatenate([w.u[1:], w.u[-1:]])
     dt = jnp.concatenate([w.dt, jnp.zeros((1, B), w.dt.dtype)])
     missing = -J % length

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tausid.clocks import has_one_clock, median_step, spans
-from tausid.config import Config, recipe_config
+from tausid.config import RECIPES, Config, recipe_config
 from tausid.errors import ConfigError
 from tausid.linear import LinearModel
 from tausid.models import build_state_space
@@ -29,6 +29,8 @@ from tausid.windows import WindowSource
 
 # Samples of all training records beyond which the default recipe holds out their end in place of folds.
 FOLDED_SAMPLES = 20_000
+# Samples of a stretch that its folds are long enough for: some for an initial state, and as many to be scored.
+SHORTEST_STRETCH = 40
 
 
 def choose_settings(
@@ -62,12 +64,19 @@ def choose_settings(
         return recipe_config(recipe, **settings)
     if physics is not None or (records and records[0].nu == 0):
         return recipe_config("windows", **settings)
-    held_out = validation is not None or settings.get("validation_fraction") or settings.get("protocol") == "paper"
-    if held_out or settings.get("initial_state") == "free":
+    if validation is not None or settings.get("validation_fraction") or settings.get("protocol") == "paper":
         return recipe_config(recipe, **{"folds": 0, **settings})
-    long = sum(len(record) for record in records) > FOLDED_SAMPLES
-    instead = {"folds": 0, "validation_fraction": 0.2} if long and not settings.get("folds") else {}
-    return recipe_config(recipe, **{**instead, **settings})
+    return recipe_config(recipe, **{**_what_is_held_out(records), **settings})
+
+
+def _what_is_held_out(records: Sequence[Record]) -> dict[str, Any]:
+    """How the default recipe holds out: by fewer folds where records are short, by the end of long ones."""
+    usual = RECIPES["default"].folds
+    lengths = [len(record) for record in records]
+    if sum(lengths) > FOLDED_SAMPLES:
+        return {"folds": 0, "validation_fraction": 0.2}
+    folds = min(max(lengths, default=usual * SHORTEST_STRETCH) // SHORTEST_STRETCH, usual)
+    return {"folds": folds if folds > 1 else 0}
 
 
 def settle(config: Config, records: Sequence[Record]) -> Config:
@@ -102,6 +111,7 @@ def start_problem(
     split: Split,
     plant: AbstractPhysics | None = None,
     bla: LinearModel | None = None,
+    scaling: Scaling | None = None,
 ) -> Problem:
     """A problem whose start is found from its training records: tau, the weights, the parameters of known equations.
 
@@ -111,6 +121,7 @@ def start_problem(
         split: records by role.
         plant: known equations, if there are any.
         bla: the linear approximation of the training records, where it is known already.
+        scaling: physical to normalized units; by default that of the training records.
 
     Returns:
         The problem.
@@ -128,10 +139,12 @@ def start_problem(
             f"got {tau!r}. Leave it out, or set correction='network'."
         )
     known = None if plant is None else fit_known(plant, split.train, config)
-    return make_problem(config, start, split, known)
+    return make_problem(config, start, split, known, scaling)
 
 
-def make_problem(config: Config, start: Start, split: Split, known: KnownStart | None = None) -> Problem:
+def make_problem(
+    config: Config, start: Start, split: Split, known: KnownStart | None = None, scaling: Scaling | None = None
+) -> Problem:
     """Scaling, windows and untrained model for these records.
 
     Args:
@@ -139,6 +152,7 @@ def make_problem(config: Config, start: Start, split: Split, known: KnownStart |
         start: tau, and a linear approximation where the weights start from it.
         split: records by role.
         known: known equations, fitted to the training records.
+        scaling: physical to normalized units; by default that of the training records.
 
     Returns:
         The problem.
@@ -149,7 +163,7 @@ def make_problem(config: Config, start: Start, split: Split, known: KnownStart |
     """
     first = split.train[0]
     ts = median_step(split.train)
-    scaling = Scaling.from_records(split.train)
+    scaling = scaling or Scaling.from_records(split.train)
     state_space = build_state_space(
         config,
         start.tau,

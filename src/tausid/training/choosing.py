@@ -1,0 +1,338 @@
+"""What held-out data say: how many iterations of second order, how many states, which activation, of which parts.
+
+A trial trains one choice without some outputs and simulates them: stretches of the training records, by folds, or
+validation records. Choices are tried one step away from the best so far, in a fixed order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tausid.config import AUTO, Config
+from tausid.errors import ConfigError, DataError
+from tausid.free_run import SAMPLES_PER_STATE, initial_samples
+from tausid.records import Record
+from tausid.training.finishing import finish
+from tausid.training.loop import Problem, RunState, start_run
+from tausid.training.protocols import Split
+from tausid.training.result import FoldCurve, FoldCurves
+
+# What `auto` begins with, and what is tried instead.
+FIRST = {"activation": "leaky_relu", "finish_parts": "f"}
+OTHERS = {"activation": ("tanh",), "finish_parts": ("both",)}
+# Without held-out data nothing speaks for less.
+UNDECIDED = {"activation": "leaky_relu", "finish_parts": "both"}
+# A choice is better where its error is lower by this factor; otherwise what was tried first stays.
+BETTER = 0.98
+# Training samples that a choice is tried on where validation records decide.
+TRIED_SAMPLES = 8192
+
+
+@dataclass(frozen=True)
+class TrialPoint:
+    """Where a trial is.
+
+    Args:
+        label: the choice that is tried, and by which fold.
+        trials: how many trials were done before.
+        planned: how many trials there are at least, this one included.
+        run: its state after the last iteration.
+    """
+
+    label: str
+    trials: int
+    planned: int
+    run: RunState
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """What was chosen.
+
+    Args:
+        config: the settings with nothing left open.
+        curves: what the folds said of it; None where validation records decide when to stop.
+    """
+
+    config: Config
+    curves: FoldCurves | None
+
+
+def close_settings(config: Config, *, held_out: bool) -> Config:
+    """The settings that the first trial has, and every fit without held-out data: `auto` but for `nx` is gone.
+
+    Args:
+        config: the settings.
+        held_out: whether some data are held out.
+
+    Returns:
+        The settings.
+    """
+    values = FIRST if held_out and config.max_steps == 0 else UNDECIDED
+    closed: dict[str, Any] = {name: value for name, value in values.items() if is_open(config, name)}
+    return dataclasses.replace(config, **closed)
+
+
+def is_open(config: Config, name: str) -> bool:
+    """Whether a setting is left to the data.
+
+    Args:
+        config: the settings.
+        name: the setting's name.
+
+    Returns:
+        True where it is `auto`.
+    """
+    return getattr(config, name) == AUTO
+
+
+class Trials:
+    """Trials of choices on the same held-out data; those that an interrupted run has on disk are not repeated.
+
+    Args:
+        splits: records by role, one per trial of a choice.
+        make: the problem of a choice on such records.
+        known: what trials said before an interruption, by their labels.
+        keep: called with what all trials said so far after each of them.
+        report: called after each iteration.
+        interrupted: ends the trials when it is set.
+        planned: how many choices there are at least.
+    """
+
+    def __init__(
+        self,
+        splits: Sequence[Split],
+        make: Callable[[Config, Split], Problem],
+        *,
+        known: Mapping[str, FoldCurve],
+        keep: Callable[[Mapping[str, FoldCurve]], None],
+        report: Callable[[TrialPoint], None],
+        interrupted: threading.Event,
+        planned: int,
+    ) -> None:
+        self.splits = splits
+        self.make = functools.lru_cache(maxsize=len(splits))(make)
+        self.curves = dict(known)
+        self.keep = keep
+        self.report = report
+        self.interrupted = interrupted
+        self.planned = planned * len(splits)
+        self.done = 0
+
+    @property
+    def most_states(self) -> int:
+        """So many states that all held-out data are long enough for their estimate."""
+        return min(len(record) for split in self.splits for record in split.validation) // (2 * SAMPLES_PER_STATE)
+
+    def of(self, config: Config) -> FoldCurves:
+        """What all trials of one choice say together.
+
+        Args:
+            config: the choice.
+
+        Returns:
+            The curves; `chosen` is 0 where no simulation stayed finite, or after an interruption.
+        """
+        curves = []
+        for k, split in enumerate(self.splits):
+            label = f"{describe(config)}: fold {k + 1} of {len(self.splits)}"
+            if label not in self.curves:
+                curve = self._train(config, split, label)
+                if self.interrupted.is_set():
+                    return FoldCurves((), (), (np.inf,), 0)
+                self.curves[label] = curve
+                self.keep(self.curves)
+            self.done += 1
+            curves.append(self.curves[label])
+        return pool_iterations(curves, config.finish_steps)
+
+    def _train(self, config: Config, split: Split, label: str) -> FoldCurve:
+        began = time.perf_counter()
+        problem = self._problem(dataclasses.replace(config, finish_parts=UNDECIDED["finish_parts"]), split, label)
+        planned = max(self.planned, self.done + 1)
+
+        def tell(before: RunState, now: RunState) -> None:
+            self.report(TrialPoint(label, self.done, planned, now))
+
+        run = finish(
+            problem,
+            start_run(problem),
+            most=config.finish_steps,
+            parts=config.finish_parts,
+            report=tell,
+            interrupted=self.interrupted,
+        )
+        scored = sum(int((~np.isnan(record.y)).sum()) for record in split.validation)
+        return FoldCurve(tuple(row.validation for row in run.history), scored, time.perf_counter() - began)
+
+    def _problem(self, config: Config, split: Split, label: str) -> Problem:
+        """The start of a choice, the same whatever parts are trained."""
+        try:
+            return self.make(config, split)
+        except DataError as error:
+            raise DataError(
+                f"each fold must be able to train without its stretch; {label} is not: {error} Use fewer folds, or "
+                "folds=0 with validation records."
+            ) from None
+
+
+def choose(asked: Config, start: Config, trials: Trials) -> Choice:
+    """The best choice of what is open, and how many iterations folds allow it.
+
+    Args:
+        asked: the settings, some of them `auto`.
+        start: the same with the first choice in place of these.
+        trials: what tries choices.
+
+    Returns:
+        The choice; after an interruption the best so far.
+    """
+    best, curves = start, trials.of(start)
+    spent = curves.seconds
+    for candidates in _ladders(asked, start, trials.most_states):
+        for change in candidates:
+            step = dataclasses.replace(best, **change)
+            if trials.interrupted.is_set():
+                break
+            found = trials.of(step)
+            spent += found.seconds
+            if not min(found.pooled) < BETTER * min(curves.pooled):
+                break
+            best, curves = step, found
+    return Choice(best, dataclasses.replace(curves, seconds=spent, trials=trials.done) if asked.folds else None)
+
+
+def count_choices(asked: Config) -> int:
+    """How many choices are tried at least.
+
+    Args:
+        asked: the settings.
+
+    Returns:
+        One, and one more for each that is one step away.
+    """
+    return 1 + 2 * is_open(asked, "nx") + sum(is_open(asked, name) for name in OTHERS)
+
+
+def _ladders(asked: Config, start: Config, most_states: int) -> Iterator[Iterator[dict[str, Any]]]:
+    """Changes to be tried one after the other, each series as long as it gets better: more states, fewer, and so on."""
+    if is_open(asked, "nx"):
+        yield ({"nx": n} for n in range(start.order + 1, min(2 * start.order + 1, most_states) + 1))
+        yield ({"nx": n} for n in range(start.order - 1, 0, -1))
+    for name, values in OTHERS.items():
+        if is_open(asked, name):
+            yield ({name: value} for value in values)
+
+
+def describe(config: Config) -> str:
+    """A choice in words.
+
+    Args:
+        config: the settings.
+
+    Returns:
+        States, activation and parts.
+    """
+    parts = "f" if config.finish_parts == "f" else "f and g"
+    return f"{config.nx} state{'s' * (config.order > 1)}, {config.activation}, {parts} nonlinear"
+
+
+def hold_out(split: Split, config: Config) -> tuple[Split, ...]:
+    """What trials are trained on and scored on.
+
+    Args:
+        split: records by role.
+        config: number of folds.
+
+    Returns:
+        One split per fold; one with fewer training samples where there are validation records; none without either.
+
+    Raises:
+        ConfigError: no fold holds out any output that can be scored.
+    """
+    if config.folds:
+        splits = tuple(_fold(split.train, k, config) for k in range(config.folds))
+        if not any(fold.validation for fold in splits):
+            raise ConfigError(
+                f"`folds` must hold out measured outputs; none of {config.folds} folds does, with {initial_samples(config)} "
+                "samples for an initial state and more to score. Use fewer folds, folds=0, or longer records."
+            )
+        return tuple(fold for fold in splits if fold.validation)
+    if not split.validation:
+        return ()
+    share = min(1.0, TRIED_SAMPLES / sum(len(record) for record in split.train))
+    return (Split(tuple(r.part(0, max(2, round(share * len(r)))) for r in split.train), split.validation),)
+
+
+def _fold(records: Sequence[Record], k: int, config: Config) -> Split:
+    """All records without the outputs of their k-th stretch, and these stretches, where they can be scored."""
+    train, held_out, initial = [], [], initial_samples(config)
+    for record in records:
+        start, stop = stretch(len(record), k, config.folds, initial)
+        scored = ~np.isnan(record.y[start + initial : stop])
+        if len(scored) >= 2 and scored.any(axis=0).all():
+            held_out.append(record.part(start, stop))
+            train.append(without(record, start, stop))
+        else:
+            train.append(record)
+    return Split(tuple(train), tuple(held_out))
+
+
+def stretch(samples: int, k: int, folds: int, kept: int) -> tuple[int, int]:
+    """Where the k-th stretch of a record lies.
+
+    Args:
+        samples: length of the record.
+        k: which stretch, from 0.
+        folds: how many stretches of equal length there are.
+        kept: leading samples of the record that stay, at most half a stretch: without them nothing would be known of
+            its initial state.
+
+    Returns:
+        Its first sample, and the first after it.
+    """
+    start, stop = (round(samples * i / folds) for i in (k, k + 1))
+    return max(start, min(kept, samples // (2 * folds))), stop
+
+
+def without(record: Record, start: int, stop: int) -> Record:
+    """The record without some outputs; its inputs stay, so that it is simulated all the same.
+
+    Args:
+        record: the record.
+        start: first sample left out.
+        stop: first sample after these.
+
+    Returns:
+        The record; NaN where outputs are left out.
+    """
+    y = np.array(record.y, float)
+    y[start:stop] = np.nan
+    return dataclasses.replace(record, y=y)
+
+
+def pool_iterations(curves: Sequence[FoldCurve], most: int) -> FoldCurves:
+    """Curves together; one that has ended stays at its last error.
+
+    Args:
+        curves: one per trial.
+        most: most iterations.
+
+    Returns:
+        The curves; `chosen` is 0 where no pooled error is finite.
+    """
+    scores = np.array([(*curve.errors, *curve.errors[-1:] * (most - len(curve.errors))) for curve in curves])
+    scores = np.where(np.isfinite(scores), scores, np.inf)
+    pooled = np.sqrt(np.average(scores**2, axis=0, weights=[curve.scored for curve in curves]))
+    steps = tuple(range(1, most + 1))
+    chosen = steps[int(np.argmin(pooled))] if np.isfinite(pooled).any() else 0
+    spent = sum(curve.seconds for curve in curves)
+    return FoldCurves(steps, tuple(map(tuple, scores.tolist())), tuple(pooled.tolist()), chosen, spent)
