@@ -176,11 +176,11 @@ class Config:
                 "`folds` must be 0, or 2 and more with protocol='clean'; got "
                 f"folds={self.folds} and {self.protocol!r}. Change one of them."
             )
+        self._check_finish()
         if self.folds and self.max_steps > 0 and self.initial_state == "free":
             raise ConfigError(
-                "`folds` of Adam must have initial_state='encoder', as they cut records; got 'free'. Change one of them."
+                "`folds` of Adam must have initial_state='encoder', as they cut records; got 'free'. Change one."
             )
-        self._check_finish()
         if self.init == "bla" and self.encoder == "mlp":
             raise ConfigError(
                 "`init` 'bla' must have encoder='residual', whose linear part it sets; got encoder='mlp'. Change one."

@@ -197,11 +197,13 @@ def _score(
 ) -> Score:
     """The errors over samples that are all scored."""
     rmse = _rmse(y, y_hat)
-    nrmse = rmse / np.maximum(np.nanstd(y, axis=0), np.finfo(float).tiny)
+    with np.errstate(over="ignore"):  # an output that stands still
+        nrmse = rmse / np.maximum(np.nanstd(y, axis=0), np.finfo(float).tiny)
+        fit_percent = 100.0 * (1.0 - nrmse)
     return Score(
         rmse=_by_name(names, rmse),
         nrmse=_by_name(names, nrmse),
-        fit_percent=_by_name(names, 100.0 * (1.0 - nrmse)),
+        fit_percent=_by_name(names, fit_percent),
         n_scored=int(np.isfinite(y).any(axis=1).sum()),
         **about,
     )

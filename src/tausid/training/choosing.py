@@ -259,11 +259,12 @@ def hold_out(split: Split, config: Config) -> tuple[Split, ...]:
         ConfigError: no fold holds out any output that can be scored.
     """
     if config.folds:
-        splits = tuple(_fold(split.train, k, config) for k in range(config.folds))
+        splits = [_fold(split.train, k, config) for k in range(config.folds)]
         if not any(fold.validation for fold in splits):
             raise ConfigError(
-                f"`folds` must hold out measured outputs; none of {config.folds} folds does, with {initial_samples(config)} "
-                "samples for an initial state and more to score. Use fewer folds, folds=0, or longer records."
+                f"`folds` must hold out measured outputs; none of {config.folds} folds does, with "
+                f"{initial_samples(config)} samples for an initial state and more to score. Use fewer folds, folds=0, "
+                "or longer records."
             )
         return tuple(fold for fold in splits if fold.validation)
     if not split.validation:

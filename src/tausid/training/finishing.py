@@ -32,6 +32,8 @@ from tausid.windows import WindowSource
 FINISH_PATIENCE = 10
 # Deviation below which a state counts as at rest, and share of the others' below which a direction among them does.
 LEAST_SPREAD = 1e-3
+# Normalized states beyond this have run away.
+LARGEST_STATE = 1e6
 
 
 def finish(
@@ -141,8 +143,8 @@ class Search:
         model = jax.tree.map(lambda new, old: np.asarray(new).astype(old.dtype), *_arrays(double, start))
         model = eqx.combine(jax.tree.map(jnp.asarray, model), start)
         if isinstance(model.initial, FreeState):
-            known = self._by_row(states)
-            arrays = (point.x0, *expectation(known[~np.isnan(known).any(axis=1)], noise))
+            by_row = self._by_row(states)
+            arrays = (point.x0, *expectation(by_row[~np.isnan(by_row).any(axis=1)], noise))
             found = FreeState(*(jnp.asarray(np.asarray(a).astype(np.float32)) for a in arrays))
             return eqx.tree_at(lambda m: m.initial, model, found)
         return start_encoder(model, self.problem.source, lambda i: self._by_row(states)[self._rows[i]], bend=True)
@@ -196,8 +198,12 @@ def expectation(
         noise: root mean squared error of the outputs.
 
     Returns:
-        Mean and tightness; a state that does not move has none, as nothing then tells how it may differ.
+        Mean and tightness; a state that does not move has none, as nothing then tells how it may differ, and neither
+        have states that run away.
     """
+    nx = states.shape[1]
+    if not np.abs(states).max(initial=0.0) < LARGEST_STATE:
+        return np.zeros(nx), np.zeros((nx, nx))
     mean, spread = states.mean(axis=0), states.std(axis=0)
     moves = spread > LEAST_SPREAD
     scaled = (states - mean) / np.where(moves, spread, np.inf)

@@ -108,8 +108,11 @@ def settle_order(config: Config, records: Sequence[Record]) -> tuple[Config, Lin
     if config.nx != AUTO:
         return config, None
     bla = approximate(records, config)
+    config = dataclasses.replace(config, nx=bla.order)
+    if config.initial_state == "free":
+        return config, bla
     na, nb = (max(samples, 2 * bla.order) if samples > 0 else 0 for samples in (config.na, config.nb))
-    return dataclasses.replace(config, nx=bla.order, na=na, nb=nb), bla
+    return dataclasses.replace(config, na=na, nb=nb), bla
 
 
 def approximate(records: Sequence[Record], config: Config, order: int | None = None) -> LinearModel:
