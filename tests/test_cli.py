@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -306,7 +307,16 @@ def test_help_names_the_commands():
 
 def test_datasets_are_listed(tausid_command):
     listed = tausid_command("datasets", "list").stdout
-    assert all(f"@{name}" in listed for name in ("cascaded_tanks", "emps", "silverbox"))
+    assert all(f"@{name}" in listed for name in ("cascaded_tanks", "emps", "silverbox", "simulated_tanks", "ph"))
+
+
+def test_simulated_datasets_are_known_and_have_no_files(tausid_command):
+    done = tausid_command("datasets", "get", "@duffing")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "note: @duffing is simulated and has no files" in done.stderr
+    found = json.loads(tausid_command("tau", "@duffing", "--nx", 2, "--json").stdout)
+    # A swing's tau is 1 / omega, and this one is up to a quarter faster than it would be without hardening.
+    assert 0.8 < found["tau"] * math.sqrt(2e4 / 0.1) < 1.0
 
 
 def test_known_datasets_are_fitted_and_their_test_part_scored(tausid_command, benchmark_folder, tmp_path):

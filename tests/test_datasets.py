@@ -96,7 +96,15 @@ def test_the_folder_argument_goes_before_the_variable(monkeypatch, tmp_path):
 
 
 def test_every_name_has_a_description():
-    assert datasets.names() == ("cascaded_tanks", "emps", "silverbox")
+    assert datasets.names() == (
+        "cascaded_tanks",
+        "emps",
+        "silverbox",
+        "simulated_tanks",
+        "duffing",
+        "two_mass",
+        "ph",
+    )
     assert all(len(datasets.describe(name)) > 20 for name in datasets.names())
 
 
@@ -131,7 +139,7 @@ def refusal(name: str = "cascaded_tanks", **places) -> str:
 
 def fake_tanks(monkeypatch, content: bytes) -> None:
     """Make `content` the published record of the tanks."""
-    files = datasets._benchmarks._get("cascaded_tanks").files
+    files = datasets._benchmarks.BENCHMARKS["cascaded_tanks"].files
     monkeypatch.setitem(files, "dataBenchmark.csv", hashlib.sha256(content).hexdigest())
 
 

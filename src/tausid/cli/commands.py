@@ -363,8 +363,11 @@ def get_dataset(name: Annotated[str, typer.Argument(help="Name of the dataset.")
     """Find or download a dataset, check it, and say where its files lie."""
     from tausid import datasets
 
-    for path in datasets.fetch(name.removeprefix("@")):
+    paths = datasets.fetch(name.removeprefix("@"))
+    for path in paths:
         print(path)
+    if not paths:
+        print(f"note: {name} is simulated and has no files", file=sys.stderr)
 
 
 def _command(folder: Path) -> str:

@@ -1,6 +1,21 @@
-"""Records by name: benchmarks of the field, checked against their sums, and a simulator of the tanks."""
+"""Records by name: benchmarks of the field, checked against their sums, and simulated plants."""
 
-from tausid.datasets._benchmarks import describe, fetch, load, names
+from tausid.datasets._names import describe, fetch, load, names
+from tausid.datasets._plants import AbstractPlant, Duffing, Neutralization, TwoMassDrive, response, simulate
 from tausid.datasets._tanks import TankParameters, simulate_tanks, tanks_response
 
-__all__ = ["TankParameters", "describe", "fetch", "load", "names", "simulate_tanks", "tanks_response"]
+__all__ = [
+    "AbstractPlant",
+    "Duffing",
+    "Neutralization",
+    "TankParameters",
+    "TwoMassDrive",
+    "describe",
+    "fetch",
+    "load",
+    "names",
+    "response",
+    "simulate",
+    "simulate_tanks",
+    "tanks_response",
+]

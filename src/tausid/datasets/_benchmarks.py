@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tausid.errors import ConfigError, DataError, unknown_name
+from tausid.errors import DataError
 from tausid.readers import read, read_csv
 from tausid.records import Dataset, Record
 
@@ -25,8 +25,15 @@ SILVERBOX_RATE_HZ = 610.35
 
 
 @dataclass(frozen=True)
-class _Benchmark:
-    """A benchmark: its files with their sha256 sums, how to read them, and the official loader's function."""
+class Benchmark:
+    """A benchmark.
+
+    Args:
+        summary: one sentence on it.
+        files: sha256 sums by the names of its files.
+        read: makes the records from the paths of the files.
+        loader: name of the official loader's function.
+    """
 
     summary: str
     files: dict[str, str]
@@ -34,65 +41,11 @@ class _Benchmark:
     loader: str
 
 
-def names() -> tuple[str, ...]:
-    """The benchmarks that `load` knows.
-
-    Returns:
-        Their names.
-
-    Example:
-        >>> names()
-        ('cascaded_tanks', 'emps', 'silverbox')
-    """
-    return tuple(_BENCHMARKS)
-
-
-def describe(name: str) -> str:
-    """One sentence on a benchmark: what was measured, how often, how it is split.
-
-    Args:
-        name: one of `names()`.
-
-    Returns:
-        The sentence.
-
-    Raises:
-        ConfigError: there is no such benchmark.
-
-    Example:
-        >>> describe("emps")
-        'drive of a linear axis with friction: force (N) to position (m), 1 kHz, 24841 samples each'
-    """
-    return _get(name).summary
-
-
-def load(name: str, *, folder: str | Path | None = None, timeout: float = 120.0) -> Dataset:
-    """Load a benchmark with its official split into training and test records.
-
-    The files come from `folder`, by default the one that the environment variable `TAUSID_DATA` names, with
-    one subfolder per benchmark; else from the official loader `nonlinear_benchmarks`, an extra that downloads
-    them once. A file with another sha256 sum than the published record is refused.
-
-    Args:
-        name: `cascaded_tanks`, `emps` or `silverbox`.
-        folder: where to look first, instead of `TAUSID_DATA`.
-        timeout: how long to wait for the official loader, in seconds.
-
-    Returns:
-        The dataset; `score_skip` is the number of leading samples that the official score leaves out.
-
-    Raises:
-        ConfigError: there is no such benchmark.
-        DataError: the files are not to be had, or are not the published ones.
-    """
-    return _get(name).read(fetch(name, folder=folder, timeout=timeout))
-
-
-def fetch(name: str, *, folder: str | Path | None = None, timeout: float = 120.0) -> tuple[Path, ...]:
+def find_files(name: str, *, folder: str | Path | None, timeout: float) -> tuple[Path, ...]:
     """Find the files of a benchmark, download them if need be, and check their sums.
 
     Args:
-        name: `cascaded_tanks`, `emps` or `silverbox`.
+        name: a key of `BENCHMARKS`.
         folder: where to look first, instead of `TAUSID_DATA`.
         timeout: how long to wait for the official loader, in seconds.
 
@@ -100,10 +53,9 @@ def fetch(name: str, *, folder: str | Path | None = None, timeout: float = 120.0
         The paths of the files.
 
     Raises:
-        ConfigError: there is no such benchmark.
         DataError: the files are not to be had, or are not the published ones.
     """
-    benchmark = _get(name)
+    benchmark = BENCHMARKS[name]
     try:
         paths = _find_in_folder(name, benchmark, folder)
     except _NotFoundError as local:
@@ -120,13 +72,7 @@ class _NotFoundError(Exception):
     """One place does not have the files; the message says which place and why."""
 
 
-def _get(name: str) -> _Benchmark:
-    if name not in _BENCHMARKS:
-        raise ConfigError(unknown_name("dataset", name, _BENCHMARKS))
-    return _BENCHMARKS[name]
-
-
-def _find_in_folder(name: str, benchmark: _Benchmark, folder: str | Path | None) -> tuple[Path, ...]:
+def _find_in_folder(name: str, benchmark: Benchmark, folder: str | Path | None) -> tuple[Path, ...]:
     said_by = FOLDER_VARIABLE if folder is None else "`folder`"
     where = os.environ.get(FOLDER_VARIABLE) if folder is None else folder
     if not where:
@@ -145,7 +91,7 @@ def _existing(paths: tuple[Path, ...], place: str) -> tuple[Path, ...]:
     return paths
 
 
-def _ask_official(benchmark: _Benchmark, timeout: float) -> tuple[Path, ...]:
+def _ask_official(benchmark: Benchmark, timeout: float) -> tuple[Path, ...]:
     script = Path(__file__).with_name("_official.py")
     command = [sys.executable, str(script), benchmark.loader, *benchmark.files]
     try:
@@ -174,7 +120,7 @@ def _last_line(text: str) -> str:
     return lines[-1] if lines else "it stopped without a message"
 
 
-def _nowhere(name: str, benchmark: _Benchmark, *, tried: tuple[_NotFoundError, ...]) -> str:
+def _nowhere(name: str, benchmark: Benchmark, *, tried: tuple[_NotFoundError, ...]) -> str:
     tries = "".join(f"\n  - {error}" for error in tried)
     files = " and ".join(f"{name}/{file}" for file in benchmark.files)
     return (
@@ -238,14 +184,14 @@ def _read_silverbox(paths: tuple[Path, ...]) -> Dataset:
     )
 
 
-_BENCHMARKS = {
-    "cascaded_tanks": _Benchmark(
+BENCHMARKS = {
+    "cascaded_tanks": Benchmark(
         "two tanks with overflow: pump voltage to water level (V), Ts = 4 s, 1024 samples each",
         {"dataBenchmark.csv": "ef2388ed822f3aef4aa80d6b0f2b466dd80b361786b3eafc7a2957c31ea323a7"},
         _read_cascaded_tanks,
         "Cascaded_Tanks",
     ),
-    "emps": _Benchmark(
+    "emps": Benchmark(
         "drive of a linear axis with friction: force (N) to position (m), 1 kHz, 24841 samples each",
         {
             "DATA_EMPS.mat": "6cf6814ae14618795da0101aae2bb97ff0c6351b0501b5492751b02b07facf7e",
@@ -254,7 +200,7 @@ _BENCHMARKS = {
         _read_emps,
         "EMPS",
     ),
-    "silverbox": _Benchmark(
+    "silverbox": Benchmark(
         "electronic Duffing oscillator: voltage to voltage (V), 610.35 Hz, 65062 samples and three tests",
         {"SNLS80mV.csv": "ae62d5a91230c10f76e6dd02c8a4fac3c9d4d8a95fbf50e87cb0c4885003e0f1"},
         _read_silverbox,

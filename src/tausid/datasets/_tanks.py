@@ -10,8 +10,18 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from tausid.errors import ConfigError, DataError, unknown_name
-from tausid.records import Dataset, Record, as_columns
+from tausid.datasets._simulator import (
+    State,
+    as_signal,
+    check_amounts,
+    check_ts,
+    make_dataset,
+    multisine,
+    runge_kutta,
+    sample_states,
+)
+from tausid.errors import ConfigError, unknown_name
+from tausid.records import Dataset
 
 # The rim of both tanks, and with it the largest reading of the level sensor, in volts.
 RIM = 10.0
@@ -19,9 +29,7 @@ RIM = 10.0
 MAX_STEP = 0.5
 # The benchmark's pump signal, read off its spectrum: equal lines up to 4.7 mHz, twenty decibels less up to
 # 14.5 mHz, nothing above.
-STRONG_BAND_HZ = 4.7e-3
-WEAK_BAND_HZ = 14.5e-3
-WEAK_AMPLITUDE = 0.1
+BANDS = ((4.7e-3, 1.0), (14.5e-3, 0.1))
 # Shortest and longest time between two random steps: the benchmark's pump turns round about every 100 s.
 STEP_SECONDS = (20.0, 200.0)
 # The pump's range in volts.
@@ -89,11 +97,15 @@ def tanks_response(
         >>> tanks_response([0.0, 0.0, 0.0], ts=60.0).round(3)
         array([5.188, 3.596, 0.517])
     """
-    pump = _as_signal(u)
-    _check_ts(ts)
+    pump = as_signal(u, "pump voltage")
+    check_ts(ts)
     if len(x0) != 2 or not all(0.0 <= level <= RIM for level in x0):
         raise ConfigError(f"`x0` must be two levels from 0 to {RIM:g} V; got {x0!r}. Start inside the tanks.")
-    return _levels(pump, float(ts), x0, parameters or TankParameters())[:, 1]
+    p = parameters or TankParameters()
+    levels = sample_states(
+        lambda x, held, h: _advance(x, held, h, p), pump, (float(x0[0]), float(x0[1])), ts=ts, max_step=MAX_STEP
+    )
+    return levels[:, 1]
 
 
 def simulate_tanks(
@@ -137,51 +149,36 @@ def simulate_tanks(
         >>> len(data.train), data.train.ts, data.test.name
         (500, 2.0, 'test')
     """
-    lengths = {"train": samples, "test": samples if test_samples is None else test_samples}
-    _check_settings(seed, lengths, ts, noise=noise, u_mean=u_mean, u_std=u_std)
+    check_amounts("volts", noise=noise, u_mean=u_mean, u_std=u_std)
     if excitation not in EXCITATIONS:
         raise ConfigError(unknown_name("excitation", excitation, EXCITATIONS))
-    records = []
-    for (name, length), stream in zip(lengths.items(), np.random.SeedSequence(seed).spawn(2), strict=True):
-        random = np.random.default_rng(stream)
+
+    def experiment(random: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray]:
         pump = np.clip(u_mean + u_std * EXCITATIONS[excitation](random, length, ts), *PUMP_RANGE)
         level = tanks_response(pump, ts=ts, x0=x0, parameters=parameters)
-        y = np.clip(level + noise * random.standard_normal(length), 0.0, RIM)
-        records.append(Record.from_arrays(pump, y, ts=ts, units={"u": "V", "y": "V"}, name=name))
-    return Dataset(train=records[0], test=records[1], name="simulated_tanks")
+        return pump, np.clip(level + noise * random.standard_normal(length), 0.0, RIM)
+
+    return make_dataset(
+        experiment,
+        name="simulated_tanks",
+        seed=seed,
+        samples=samples,
+        test_samples=test_samples,
+        ts=ts,
+        channels=(("u", "V"), ("y", "V")),
+    )
 
 
-def _levels(
-    pump: Float[np.ndarray, " N"], ts: float, x0: tuple[float, float], parameters: TankParameters
-) -> Float[np.ndarray, "N 2"]:
-    """Both levels at the samples."""
-    substeps = math.ceil(ts / MAX_STEP)
-    levels = np.empty((len(pump), 2))
-    x1, x2 = float(x0[0]), float(x0[1])
-    for k, u in enumerate(pump.tolist()):
-        levels[k] = x1, x2
-        if k + 1 < len(pump):
-            for _ in range(substeps):
-                x1, x2 = _advance(x1, x2, u, ts / substeps, parameters)
-    return levels
-
-
-def _advance(x1: float, x2: float, u: float, h: float, p: TankParameters) -> tuple[float, float]:
-    """One Runge-Kutta step of order 4, with the overflow taken apart so that its onset costs no accuracy."""
-    overflows = x1 >= RIM and p.k3 * u > _flow_between(RIM, p)
-    a1, a2 = _derivative(x1, x2, u, overflows, p)
-    b1, b2 = _derivative(x1 + h / 2 * a1, x2 + h / 2 * a2, u, overflows, p)
-    c1, c2 = _derivative(x1 + h / 2 * b1, x2 + h / 2 * b2, u, overflows, p)
-    d1, d2 = _derivative(x1 + h * c1, x2 + h * c2, u, overflows, p)
-    x1 += h / 6 * (a1 + 2 * b1 + 2 * c1 + d1)
-    x2 += h / 6 * (a2 + 2 * b2 + 2 * c2 + d2)
+def _advance(x: State, u: float, h: float, p: TankParameters) -> State:
+    """One step, with the overflow taken apart so that its onset costs no accuracy."""
+    overflows = x[0] >= RIM and p.k3 * u > _flow_between(RIM, p)
+    upper, lower = runge_kutta(lambda levels: _derivative(levels, u, overflows, p), x, h)
     # What stands above the rim after a step that began below it has run over within that step.
-    x2 += p.spill * max(x1 - RIM, 0.0)
-    return _clip(x1), _clip(x2)
+    return _clip(upper), _clip(lower + p.spill * max(upper - RIM, 0.0))
 
 
-def _derivative(x1: float, x2: float, u: float, overflows: bool, p: TankParameters) -> tuple[float, float]:
-    flow, level = _flow_between(x1, p), _clip(x2)
+def _derivative(x: State, u: float, overflows: bool, p: TankParameters) -> State:
+    flow, level = _flow_between(x[0], p), _clip(x[1])
     excess = p.k3 * u - flow
     drained = p.k2 * math.sqrt(level) + p.k6 * level
     return (0.0, flow + p.spill * excess - drained) if overflows else (excess, flow - drained)
@@ -197,17 +194,7 @@ def _clip(level: float) -> float:
 
 
 def _multisine(random: np.random.Generator, samples: int, ts: float) -> Float[np.ndarray, " N"]:
-    """Zero mean, unit variance, random phases, one line per multiple of 1 / (samples ts)."""
-    freq_hz = np.fft.rfftfreq(samples, ts)
-    amplitude = np.where(freq_hz <= STRONG_BAND_HZ, 1.0, WEAK_AMPLITUDE) * (freq_hz <= WEAK_BAND_HZ)
-    amplitude[0] = 0.0
-    # A record shorter than the slowest period of the band still gets one line.
-    amplitude[1] = 1.0
-    # The line at half the sampling rate is real, and so would have no random phase.
-    amplitude[(samples + 1) // 2 :] = 0.0
-    phase = random.uniform(0.0, 2.0 * np.pi, len(freq_hz))
-    lines = amplitude / np.sqrt(np.sum(amplitude**2) / 2.0) * np.exp(1j * phase)
-    return np.fft.irfft(lines * samples / 2.0, samples)
+    return multisine(random, samples, ts=ts, bands=BANDS)
 
 
 def _random_steps(random: np.random.Generator, samples: int, ts: float) -> Float[np.ndarray, " N"]:
@@ -222,35 +209,3 @@ EXCITATIONS: dict[str, Callable[[np.random.Generator, int, float], np.ndarray]] 
     "multisine": _multisine,
     "random_steps": _random_steps,
 }
-
-
-def _as_signal(u: ArrayLike) -> Float[np.ndarray, " N"]:
-    pump = as_columns(u, "u")
-    if pump.shape[1] != 1 or len(pump) == 0 or not np.all(np.isfinite(pump)):
-        raise DataError(
-            f"`u` must be a finite signal of one channel; got shape {np.shape(u)} with "
-            f"{int(np.sum(~np.isfinite(pump)))} NaN or infinite values. Give the pump voltage at each sample."
-        )
-    return pump[:, 0]
-
-
-def _check_settings(seed: int, lengths: dict[str, int], ts: float, **volts: float) -> None:
-    if not (isinstance(seed, int | np.integer) and seed >= 0):
-        raise ConfigError(f"`seed` must be a whole number from 0 on; got {seed!r}. Use seed=0, 1, 2, ...")
-    for name, length in lengths.items():
-        # Two samples hold no line of a multisine below half the sampling rate.
-        if not (isinstance(length, int | np.integer) and length >= 3):
-            raise ConfigError(f"the {name} record must have at least 3 samples; got {length!r}. Ask for more.")
-    _check_ts(ts)
-    for name, value in volts.items():
-        if not (_is_finite(value) and value >= 0):
-            raise ConfigError(f"`{name}` must be a number of volts from 0 on; got {value!r}. Use 0 for none.")
-
-
-def _check_ts(ts: float) -> None:
-    if not (_is_finite(ts) and ts > 0):
-        raise ConfigError(f"`ts` must be a positive number of seconds; got {ts!r}. Give the sampling time.")
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float | np.number) and math.isfinite(value)

@@ -1,0 +1,270 @@
+"""The simulated plants against closed forms, and the records that are made of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+from scipy.special import ellipj
+
+from tausid import datasets
+from tausid.datasets import AbstractPlant, Duffing, Neutralization, TwoMassDrive, response, simulate
+from tausid.errors import ConfigError, DataError
+
+PLANTS = {"duffing": Duffing(), "two_mass": TwoMassDrive(), "ph": Neutralization()}
+every_plant = pytest.mark.parametrize("name", PLANTS)
+
+
+def times(plant: AbstractPlant, samples: int) -> np.ndarray:
+    return plant.ts * np.arange(samples)
+
+
+# Duffing's oscillator
+
+
+def test_without_damping_the_oscillator_swings_as_jacobis_cosine():
+    # m x'' + k x + c x^3 = 0 from x = a at rest: x = a cn(w t | k^2), w^2 = (k + c a^2) / m, k^2 = c a^2 / (2 m w^2);
+    # this form holds where energy is kept, and only there.
+    plant, a = Duffing(damping=0.0), 3e-3
+    omega = math.sqrt((plant.stiffness + plant.cubic * a**2) / plant.mass)
+    modulus = plant.cubic * a**2 / (2.0 * plant.mass * omega**2)
+    expected = 1e3 * a * ellipj(omega * times(plant, 300), modulus)[1]
+    y = response(plant, np.zeros(300), x0=(a, 0.0))
+    # Steps of order 4 shift the phase by (w h)^4 / 120 a radian: 3e-5 of 3 mm over 269 radians, and more for harmonics.
+    np.testing.assert_allclose(y, expected, atol=5e-4)
+
+
+def test_a_constant_force_moves_the_spring_to_where_it_pulls_as_hard():
+    plant = Duffing()
+    y = response(plant, np.full(600, 50.0))
+    x = y[-1] / 1e3
+    # 1 s is 22 time constants of the envelope: exp(-22) of 3 mm is left.
+    assert plant.stiffness * x + plant.cubic * x**3 == pytest.approx(50.0, rel=1e-6)
+
+
+def test_a_small_swing_decays_as_the_linear_oscillators():
+    plant, a = Duffing(cubic=0.0), 1e-3
+    rate = plant.damping / (2.0 * plant.mass)
+    omega = math.sqrt(plant.stiffness / plant.mass - rate**2)
+    t = times(plant, 200)
+    expected = 1e3 * a * np.exp(-rate * t) * (np.cos(omega * t) + rate / omega * np.sin(omega * t))
+    np.testing.assert_allclose(response(plant, np.zeros(200), x0=(a, 0.0)), expected, atol=1e-6)  # order 4, as above
+
+
+# The drive
+
+
+def test_without_friction_torque_turns_both_masses_and_swings_them_against_each_other():
+    # The centre of mass gains u t / (J1 + J2); the twist swings about u J2 / (J1 + J2) / k without damping.
+    plant = TwoMassDrive(damping=0.0, motor_viscous=0.0, load_viscous=0.0, motor_coulomb=0.0, load_coulomb=0.0)
+    j1, j2, torque = plant.motor_inertia, plant.load_inertia, 3.0
+    omega = math.sqrt(plant.stiffness * (1 / j1 + 1 / j2))
+    assert omega / (2 * math.pi) == pytest.approx(19.5, abs=0.05)  # the docstring's 19 Hz
+    t = times(plant, 200)
+    share = torque * j2 / (j1 + j2)
+    expected = torque * t / (j1 + j2) + share / (j1 * omega) * np.sin(omega * t)
+    # The phase of the 1.6 rad/s swing is off by (w h)^4 / 120 a radian: 2e-6 times 122 radians.
+    np.testing.assert_allclose(response(plant, np.full(200, torque)), expected, atol=1e-3)
+
+
+def test_a_steady_speed_needs_as_much_torque_as_both_frictions():
+    plant, speed = TwoMassDrive(), 6.0
+    friction = (plant.motor_viscous + plant.load_viscous) * speed
+    friction += (plant.motor_coulomb + plant.load_coulomb) * math.tanh(speed / plant.creep)
+    y = response(plant, np.full(2000, friction))
+    assert y[-1] == pytest.approx(speed, rel=1e-6)  # 10 s are 23 time constants of viscous friction
+
+
+def test_constant_friction_alone_stops_the_drive_as_its_closed_form_says():
+    # Frictions in the ratio of the inertias do not twist the shaft; then J dw/dt = -c tanh(w / v) on each side, and
+    # sinh(w / v) falls as exp(-c t / (J v)).
+    inertia, coulomb, start = 0.03, 0.6, 8.0
+    plant = TwoMassDrive(
+        motor_inertia=inertia / 3,
+        load_inertia=2 * inertia / 3,
+        motor_viscous=0.0,
+        load_viscous=0.0,
+        motor_coulomb=coulomb / 3,
+        load_coulomb=2 * coulomb / 3,
+        creep=0.5,
+    )
+    t = times(plant, 120)
+    expected = 0.5 * np.arcsinh(math.sinh(start / 0.5) * np.exp(-coulomb * t / (inertia * 0.5)))
+    y = response(plant, np.zeros(120), x0=(start, start, 0.0))
+    assert expected[-1] < 0.01  # it has come to rest
+    np.testing.assert_allclose(y, expected, atol=1e-7)  # order 4: steps of 0.04 of the fastest time constant
+
+
+# The neutralization
+
+
+def test_the_balance_of_charges_holds_at_every_sample_of_a_step_response():
+    # Two lags in series: w = w_end (1 - (T2 exp(-t / T2) - T1 exp(-t / T1)) / (T2 - T1)).
+    plant, dose = Neutralization(), 0.45
+    t1, t2, t = plant.mixer_seconds, plant.tank_seconds, times(plant, 120)
+    end = plant.base * dose / plant.flow - plant.acid
+    w = end * (1.0 - (t2 * np.exp(-t / t2) - t1 * np.exp(-t / t1)) / (t2 - t1))
+    found = [plant.excess_of_base(ph) for ph in response(plant, np.full(120, dose))]
+    np.testing.assert_allclose(found, w, atol=1e-6 * end)  # order 4 with steps of a tenth of the mixer's 10 s
+
+
+def test_without_a_buffer_the_curve_is_that_of_a_strong_acid_and_a_strong_base():
+    # [OH-] - [H+] = w with [OH-][H+] = 1e-14 gives pH = 7 + asinh(w / 2e-7) / ln 10.
+    plant = Neutralization(carbonate=0.0)
+    for w in (-1e-3, -1e-6, 0.0, 1e-8, 1e-3):
+        assert plant.output((0.0, w)) == pytest.approx(7.0 + math.asinh(w / 2e-7) / math.log(10.0), abs=1e-9)
+
+
+def test_half_of_the_buffer_is_neutralized_at_its_first_constant():
+    # At pH = pK1 half of the carbonic acid is bicarbonate; 1e-6 are the hydrogen ions and the second constant.
+    assert Neutralization().excess_of_base(6.35) == pytest.approx(2.5e-4, abs=1e-6)
+
+
+def test_the_curve_is_ten_times_as_steep_in_the_middle():
+    plant = Neutralization()
+    slope = [plant.excess_of_base(ph + 0.01) - plant.excess_of_base(ph - 0.01) for ph in (6.4, 8.3)]
+    assert slope[0] / slope[1] == pytest.approx(10.0, rel=0.1)
+
+
+# Integration
+
+
+@every_plant
+def test_the_response_agrees_with_scipys_solver(name):
+    plant = PLANTS[name]
+    u = simulate(plant, seed=1, samples=60, noise=0.0).train.u[:, 0]
+    states = [np.zeros(len(plant.states))]
+    for held in u[:-1]:
+        run = solve_ivp(
+            lambda _, x, now: plant.derivative(tuple(x), now),
+            (0.0, plant.ts),
+            states[-1],
+            "DOP853",
+            args=(held,),
+            rtol=1e-10,
+            atol=1e-14,
+        )
+        states.append(run.y[:, -1])
+    expected = [plant.output(tuple(x)) for x in states]
+    # What the steps get wrong is a small part of what the sensor adds.
+    np.testing.assert_allclose(response(plant, u), expected, atol=2e-3 * plant.noise)
+
+
+# Records
+
+
+@every_plant
+def test_a_name_loads_one_fixed_record(name, monkeypatch):
+    monkeypatch.delenv("TAUSID_DATA", raising=False)  # no files are looked for
+    data, again = datasets.load(name), simulate(name, seed=0)
+    assert (data.name, data.train.name, data.test.name) == (name, "train", "test")
+    np.testing.assert_array_equal(data.train.y, again.train.y)
+    np.testing.assert_array_equal(data.test.u, again.test.u)
+    assert len(data.train) == len(data.test) == 2000
+    assert "2000 samples each" in datasets.describe(name)
+    assert datasets.fetch(name) == ()
+    (u_name, u_unit), (y_name, y_unit) = PLANTS[name].channels
+    assert (data.train.input_names, data.train.output_names) == ((u_name,), (y_name,))
+    assert (data.train.input_units, data.train.output_units) == ((u_unit,), (y_unit,))
+
+
+def test_simulated_tanks_have_a_name():
+    data = datasets.load("simulated_tanks")
+    np.testing.assert_array_equal(data.test.y, datasets.simulate_tanks(seed=0).test.y)
+    assert datasets.fetch("simulated_tanks") == ()
+
+
+@every_plant
+def test_noise_has_its_size_and_its_own_seed(name):
+    plant = PLANTS[name]
+    noisy, quiet, other = (simulate(name, seed=s, noise=n) for s, n in ((3, None), (3, 0.0), (4, None)))
+    for with_noise, without in ((noisy.train, quiet.train), (noisy.test, quiet.test)):
+        np.testing.assert_array_equal(with_noise.u, without.u)
+        # The deviation of 2000 samples scatters by 1.6 %; four times that.
+        assert np.std(with_noise.y - without.y) == pytest.approx(plant.noise, rel=0.065)
+    assert np.abs(noisy.train.u - noisy.test.u).max() > plant.u_std
+    assert np.abs(noisy.train.u - other.train.u).max() > plant.u_std
+
+
+@every_plant
+def test_a_record_begins_in_a_state_of_its_own(name):
+    data = simulate(name, seed=0, samples=500, noise=0.0)
+    train, test = data.train.y[:, 0], data.test.y[:, 0]
+    at_rest = response(name, [0.0])[0]
+    spread = np.std(train)
+    assert abs(train[0] - test[0]) > 0.1 * spread
+    assert abs(train[0] - at_rest) > 0.1 * spread
+
+
+@every_plant
+def test_a_record_is_one_period_of_the_plants_answer(name):
+    # The excitation is periodic and the plant forgets: two periods on, the answer is the same.
+    record = simulate(name, seed=2, samples=1000, noise=0.0).train
+    y = response(name, np.tile(record.u[:, 0], 3))[2000:]
+    # `settle` is five to nine time constants: up to exp(-5) of the start is left.
+    assert np.std(y - record.y[:, 0]) < 2e-3 * np.std(y)
+
+
+@every_plant
+def test_the_excitation_has_its_bands_and_its_spread(name):
+    plant = PLANTS[name]
+    u = simulate(name, seed=0).train.u[:, 0]
+    assert u.min() >= plant.u_range[0] and u.max() <= plant.u_range[1]
+    assert (u.mean(), u.std()) == (pytest.approx(plant.u_mean, abs=1e-9), pytest.approx(plant.u_std))
+    freq, lines = np.fft.rfftfreq(len(u), plant.ts), np.abs(np.fft.rfft(u - u.mean()))
+    # A line that lies on the edge of its band may fall on either side: rounding.
+    lowest, highest = plant.bands[0][0], plant.bands[-1][0]
+    first = lines[1 : np.searchsorted(freq, 0.999 * lowest)]
+    np.testing.assert_allclose(first, first[0], rtol=1e-9)
+    np.testing.assert_allclose(lines[freq > 1.001 * highest], 0.0, atol=1e-9 * first[0])
+
+
+@pytest.mark.parametrize(("name", "share"), [("duffing", (0.3, 0.5)), ("two_mass", (0.15, 0.5)), ("ph", (0.2, 0.5))])
+def test_no_linear_model_explains_the_records(name, share):
+    # The best constant-coefficient fit of the output from 60 past inputs, as a share of the output's deviation:
+    # far more than the noise, far less than everything.
+    record = simulate(name, seed=0).train
+    u, y = record.u[:, 0] - record.u.mean(), record.y[60:, 0] - record.y.mean()
+    past = np.stack([u[60 - lag : len(u) - lag] for lag in range(1, 61)], axis=1)
+    missed = np.std(y - past @ np.linalg.lstsq(past, y, rcond=None)[0])
+    assert share[0] < missed / np.std(y) < share[1]
+    assert missed > 5.0 * PLANTS[name].noise
+
+
+def test_parameters_make_another_plant():
+    soft = simulate(replace(Duffing(), cubic=0.0), seed=0, samples=100, noise=0.0).train.y
+    assert np.abs(soft - simulate("duffing", seed=0, samples=100, noise=0.0).train.y).max() > 0.1
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("plant", "changes", "words"),
+    [
+        ("dufing", {}, "unknown plant 'dufing'.*Did you mean 'duffing'"),
+        ("duffing", {"seed": -1}, "`seed` must be a whole number from 0 on; got -1"),
+        ("duffing", {"samples": 2}, "the train record must have at least 3 samples; got 2"),
+        ("duffing", {"test_samples": 0}, "the test record must have at least 3 samples; got 0"),
+        ("duffing", {"noise": -1.0}, "`noise` must be a number of mm from 0 on; got -1.0"),
+        ("two_mass", {"noise": math.nan}, "`noise` must be a number of rad/s from 0 on; got nan"),
+    ],
+)
+def test_settings_that_break_a_rule(plant, changes, words):
+    with pytest.raises(ConfigError, match=words):
+        simulate(plant, **({"seed": 0} | changes))
+
+
+@pytest.mark.parametrize("x0", [(0.0,), (0.0, math.inf)])
+def test_an_initial_state_that_does_not_fit(x0):
+    words = r"`x0` must be one finite number for each of: position \(m\), velocity \(m/s\); got \(0.0,"
+    with pytest.raises(ConfigError, match=words):
+        response("duffing", [0.0, 0.0], x0=x0)
+
+
+def test_an_input_that_breaks_a_rule():
+    with pytest.raises(DataError, match=r"`u` must be a finite signal of one channel.*Give the torque at each sample"):
+        response("two_mass", [1.0, math.nan])
