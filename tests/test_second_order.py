@@ -275,11 +275,13 @@ def test_a_fold_never_trains_on_the_outputs_it_is_scored_on():
 
 
 def test_a_fold_that_cannot_be_trained_says_so():
-    record = wiener_record(200)
-    y = np.array(record.y)
-    y[:20] = y[100:] = np.nan  # without the first half no measured output is left
-    with pytest.raises(DataError, match=r"each fold must .* fold 1 of 1 is not: .* Use fewer folds"):
-        tausid.fit(dataclasses.replace(record, y=y), **QUICK)
+    def make(config, split):
+        raise DataError("its input stands still.")
+
+    idle = {"known": {}, "keep": print, "report": print, "interrupted": threading.Event(), "planned": 1}
+    trials = Trials([Split((wiener_record(60),), (wiener_record(60),))], make, **idle)
+    with pytest.raises(DataError, match=r"each fold must .* fold 1 of 1 is not: its input .* Use fewer folds"):
+        trials.of(make_problem([wiener_record(60)]).config)
 
 
 def test_held_out_stretches_cover_a_record_but_for_its_first_samples():
@@ -294,7 +296,9 @@ def test_folds_hold_out_what_can_be_scored():
     first, second = hold_out(Split((long, short), ()), config)
     assert [len(r) for r in (*first.validation, *second.validation)] == [80, 100, 30]  # 20 samples stay, or 15 of 60
     assert np.isnan(second.train[0].y[100:]).all() and np.array_equal(second.train[0].u, long.u)
-    assert len(hold_out(Split((unmeasured,), ()), config)) == 1
+    assert len(hold_out(Split((long, unmeasured), ()), config)[1].validation) == 1
+    late = dataclasses.replace(unmeasured, y=np.where(np.arange(200)[:, None] < 20, np.nan, unmeasured.y))
+    assert [len(fold.validation) for fold in hold_out(Split((long, late), ()), config)] == [1, 1]
     with pytest.raises(ConfigError, match="`folds` must hold out measured outputs; none of 2 folds does, with 20"):
         hold_out(Split((wiener_record(40),), ()), config)
 

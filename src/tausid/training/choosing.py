@@ -278,8 +278,9 @@ def _fold(records: Sequence[Record], k: int, config: Config) -> Split:
     train, held_out, initial = [], [], initial_samples(config)
     for record in records:
         start, stop = stretch(len(record), k, config.folds, initial)
-        scored = ~np.isnan(record.y[start + initial : stop])
-        if len(scored) >= 2 and scored.any(axis=0).all():
+        measured = ~np.isnan(record.y)
+        scored, left = measured[start + initial : stop], np.delete(measured, slice(start, stop), axis=0)
+        if len(scored) >= 2 and scored.any(axis=0).all() and left.any(axis=0).all():
             held_out.append(record.part(start, stop))
             train.append(without(record, start, stop))
         else:
