@@ -178,8 +178,8 @@ def test_held_out_data_choose_what_is_left_open():
     for update in said[: -result.steps]:  # the last ones are those of the fit on everything
         choice, fold = update.note.split(": ")
         lowest.setdefault(choice, [np.inf, np.inf])[int(fold[5]) - 1] = update.best
-    assert describe(result.config) in lowest and result.folds.trials == 2 * len(lowest)
-    # Of what was tried none is much better in all folds than what was chosen.
+    assert describe(result.config) in lowest and result.folds.trials <= 2 * len(lowest)
+    # Of what was tried none is much better in all folds than what was chosen; hopeless ones saw only the first.
     chosen = np.array(lowest[describe(result.config)])
     assert not any((np.array(found) < BETTER * chosen).all() for found in lowest.values())
     assert {choice.split(", ")[1] for choice in lowest} == {"leaky_relu", "tanh"}
@@ -215,7 +215,7 @@ def scripted(errors: dict[str, float], *, folds: int = 2) -> Trials:
     """Trials whose outcome is known beforehand."""
 
     class Scripted(Trials):
-        def of(self, config):
+        def of(self, config, rival=None):
             found = errors[f"{config.nx} {config.activation} {config.finish_parts}"]
             self.done += 1
             return FoldCurves((1,), ((found,),), (found,), 1, 1.0)
@@ -304,9 +304,9 @@ def test_folds_hold_out_what_can_be_scored():
 
 
 def test_where_validation_records_decide_long_records_are_tried_in_part():
-    long, held_out = wiener_record(3 * 8192), wiener_record(100, seed=1)
+    long, held_out = wiener_record(3 * 4096), wiener_record(100, seed=1)
     (trial,) = hold_out(Split((long,), (held_out,)), make_problem([wiener_record(60)]).config)
-    assert len(trial.train[0]) == 8192 and trial.validation == (held_out,)
+    assert len(trial.train[0]) == 4096 and trial.validation == (held_out,)
     assert hold_out(Split((long,), ()), make_problem([wiener_record(60)]).config) == ()
 
 

@@ -363,7 +363,7 @@ RECIPES: dict[str, Config] = {
         weight_decay=1e-8,
         nonlinear_decay=1e-6,
         finish="lm",
-        finish_steps=60,
+        finish_steps=120,
         finish_parts=AUTO,
     ),
     # Deep networks on windows, by Adam.

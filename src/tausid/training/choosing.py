@@ -32,8 +32,10 @@ OTHERS = {"activation": ("tanh",), "finish_parts": ("both",)}
 UNDECIDED = {"activation": "leaky_relu", "finish_parts": "both"}
 # A choice is better where its error is lower by this factor; otherwise what was tried first stays.
 BETTER = 0.98
+# A choice is given up where folds so far leave it behind the best one by this factor.
+HOPELESS = 1.2
 # Training samples that a choice is tried on where validation records decide.
-TRIED_SAMPLES = 8192
+TRIED_SAMPLES = 4096
 
 
 @dataclass(frozen=True)
@@ -132,18 +134,19 @@ class Trials:
         """So many states that all held-out data are long enough for their estimate."""
         return min(len(record) for split in self.splits for record in split.validation) // (2 * SAMPLES_PER_STATE)
 
-    def of(self, config: Config) -> FoldCurves:
+    def of(self, config: Config, rival: Config | None = None) -> FoldCurves:
         """What all trials of one choice say together.
 
         Args:
             config: the choice.
+            rival: the best choice so far, if there is one: the first folds may be enough to see that it stays so.
 
         Returns:
             The curves; `chosen` is 0 where no simulation stayed finite, or after an interruption.
         """
-        curves = []
+        curves: list[FoldCurve] = []
         for k, split in enumerate(self.splits):
-            label = f"{describe(config)}: fold {k + 1} of {len(self.splits)}"
+            label = self._label(config, k)
             if label not in self.curves:
                 curve = self._train(config, split, label)
                 if self.interrupted.is_set():
@@ -152,7 +155,18 @@ class Trials:
                 self.keep(self.curves)
             self.done += 1
             curves.append(self.curves[label])
+            found = pool_iterations(curves, config.finish_steps)
+            if rival is not None and min(found.pooled) > HOPELESS * min(self._known(rival, k + 1).pooled):
+                break
+        return found
+
+    def _known(self, config: Config, count: int) -> FoldCurves:
+        """What the first trials of a choice said."""
+        curves = [self.curves[self._label(config, k)] for k in range(count)]
         return pool_iterations(curves, config.finish_steps)
+
+    def _label(self, config: Config, k: int) -> str:
+        return f"{describe(config)}: fold {k + 1} of {len(self.splits)}"
 
     def _train(self, config: Config, split: Split, label: str) -> FoldCurve:
         began = time.perf_counter()
@@ -202,7 +216,7 @@ def choose(asked: Config, start: Config, trials: Trials) -> Choice:
             step = dataclasses.replace(best, **change)
             if trials.interrupted.is_set():
                 break
-            found = trials.of(step)
+            found = trials.of(step, rival=best)
             spent += found.seconds
             if not min(found.pooled) < BETTER * min(curves.pooled):
                 break

@@ -28,8 +28,9 @@ from tausid.training.second_order import FullError, Point, levenberg_marquardt
 from tausid.training.starting import past_of, start_encoder
 from tausid.windows import WindowSource
 
-# Iterations without a better validation score after which the finish ends.
-FINISH_PATIENCE = 10
+# Iterations without a better validation score after which the finish ends. Scores may rise for thirty before they fall
+# to a tenth, as where friction is found at last.
+FINISH_PATIENCE = 40
 # Deviation below which a state counts as at rest, and share of the others' below which a direction among them does.
 LEAST_SPREAD = 1e-3
 # Normalized states beyond this have run away.
