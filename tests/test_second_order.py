@@ -32,7 +32,7 @@ from tausid.training.setup import choose_settings, settle, start_problem
 BENT = {"nx": 2, "hidden": (3,), "activation": "tanh", "nonlinear_start": "random", "weight_range": 0.5, "folds": 0}
 # What ends within seconds.
 QUICK = {"seed": 0, "hidden": (3,), "finish_steps": 3, "folds": 2, "finish_parts": "both", "progress": None,
-         "nx": 2, "activation": "leaky_relu"}  # fmt: skip
+         "nx": 2, "network": "mlp", "activation": "leaky_relu"}  # fmt: skip
 
 
 def make_problem(records: list[Record], *, tau: float | Tau = 2.0, physics: Lag | None = None, **settings) -> Problem:
@@ -171,7 +171,7 @@ def test_a_linear_plant_reaches_the_floor_of_linear_least_squares():
 
 
 def test_held_out_data_choose_what_is_left_open():
-    open_ones = {**QUICK, "nx": "auto", "activation": "auto", "finish_parts": "auto"}
+    open_ones = {**QUICK, "nx": "auto", "network": "auto", "activation": "auto", "finish_parts": "auto"}
     said: list = []
     result = tausid.fit(wiener_record(150), **{**open_ones, "progress": said.append})
     lowest: dict[str, list[float]] = {}
@@ -182,13 +182,13 @@ def test_held_out_data_choose_what_is_left_open():
     # Of what was tried none is much better in all folds than what was chosen; hopeless ones saw only the first.
     chosen = np.array(lowest[describe(result.config)])
     assert not any((np.array(found) < BETTER * chosen).all() for found in lowest.values())
-    assert {choice.split(", ")[1] for choice in lowest} == {"leaky_relu", "tanh"}
+    assert {choice.split(", ")[1] for choice in lowest} == {"leaky_relu", "tanh", "polynomial"}
     assert len({choice.split()[0] for choice in lowest}) > 1  # numbers of states
     assert {choice.split(", ")[2] for choice in lowest} == {"f nonlinear", "f and g nonlinear"}
 
 
 def test_what_nothing_decides_has_a_rule():
-    alone = {**QUICK, "activation": "auto", "finish_parts": "auto", "folds": 0, "finish_steps": 1}
+    alone = {**QUICK, "network": "auto", "activation": "auto", "finish_parts": "auto", "folds": 0, "finish_steps": 1}
     result = tausid.fit(wiener_record(150), **alone)
     assert (result.config.activation, result.config.finish_parts) == ("leaky_relu", "both")
     assert float(jnp.abs(result.model.state_space.g.readout).max()) > 0.0
@@ -216,7 +216,7 @@ def scripted(errors: dict[str, float], *, folds: int = 2) -> Trials:
 
     class Scripted(Trials):
         def of(self, config, rival=None):
-            found = errors[f"{config.nx} {config.activation} {config.finish_parts}"]
+            found = errors[describe(config)]
             self.done += 1
             return FoldCurves((1,), ((found,),), (found,), 1, 1.0)
 
@@ -228,10 +228,10 @@ def scripted(errors: dict[str, float], *, folds: int = 2) -> Trials:
 
 def test_choices_are_tried_one_step_away_from_the_best():
     asked = tausid.recipe_config(hidden=(3,))
-    start = dataclasses.replace(asked, nx=2, activation="leaky_relu", finish_parts="f")
+    start = dataclasses.replace(asked, nx=2, network="mlp", activation="leaky_relu", finish_parts="f")
     errors = {
-        "2 leaky_relu f": 1.0, "3 leaky_relu f": 0.5, "4 leaky_relu f": 0.495, "1 leaky_relu f": 2.0,
-        "3 tanh f": 0.4, "3 tanh both": 0.399,
+        "2 states, leaky_relu, f nonlinear": 1.0, "3 states, leaky_relu, f nonlinear": 0.5, "4 states, leaky_relu, f nonlinear": 0.495, "1 state, leaky_relu, f nonlinear": 2.0,
+        "3 states, tanh, f nonlinear": 0.4, "3 states, polynomial, f nonlinear": 0.6, "3 states, tanh, f and g nonlinear": 0.399,
     }  # fmt: skip
     trials = scripted(errors)
     choice = choose(asked, start, trials)

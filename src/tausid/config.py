@@ -28,7 +28,8 @@ class Config:
         seed: seed of the initial weights and of the windows drawn.
         nx: number of states; `auto` for as many as the best linear approximation has, with an encoder that sees at
             least two samples for each; where held-out data are at hand and Adam is not, they may say otherwise.
-        network: function approximator of f, g and the encoder: `mlp` or `polynomial`.
+        network: function approximator of f, g and the encoder: `mlp` or `polynomial`; `auto` for the first or, where
+            held-out data say so and Adam is left out, the second.
         hidden: widths of the hidden layers.
         activation: activation function of the hidden layers; `auto` for `leaky_relu` or, where held-out data say so
             and Adam is left out, `tanh`.
@@ -273,7 +274,7 @@ class Config:
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "protocol": ("clean", "paper"),
-    "network": ("mlp", "polynomial"),
+    "network": ("mlp", "polynomial", AUTO),
     "A_start": ("zero-mean", "-I", "-MM'"),
     "A_form": ("free", "negative-definite"),
     "init": ("random", "bla"),
@@ -348,6 +349,7 @@ RECIPES: dict[str, Config] = {
     "default": Config(
         recipe="default",
         nx=AUTO,
+        network=AUTO,
         hidden=(20,),
         activation=AUTO,
         weight_range=1.0,

@@ -1,4 +1,4 @@
-"""What held-out data say: how many iterations of second order, how many states, which activation, of which parts.
+"""What held-out data say: how many iterations of second order, how many states, which network, of which parts.
 
 A trial trains one choice without some outputs and simulates them: stretches of the training records, by folds, or
 validation records. Choices are tried one step away from the best so far, in a fixed order.
@@ -26,10 +26,10 @@ from tausid.training.protocols import Split
 from tausid.training.result import FoldCurve, FoldCurves
 
 # What `auto` begins with, and what is tried instead.
-FIRST = {"activation": "leaky_relu", "finish_parts": "f"}
-OTHERS = {"activation": ("tanh",), "finish_parts": ("both",)}
+FIRST = {"activation": "leaky_relu", "network": "mlp", "finish_parts": "f"}
+OTHERS = {"activation": "tanh", "network": "polynomial", "finish_parts": "both"}
 # Without held-out data nothing speaks for less.
-UNDECIDED = {"activation": "leaky_relu", "finish_parts": "both"}
+UNDECIDED = {**FIRST, "finish_parts": "both"}
 # A choice is better where its error is lower by this factor; otherwise what was tried first stays.
 BETTER = 0.98
 # A choice is given up where folds so far leave it behind the best one by this factor.
@@ -241,9 +241,9 @@ def _ladders(asked: Config, start: Config, most_states: int) -> Iterator[Iterato
     if is_open(asked, "nx"):
         yield ({"nx": n} for n in range(start.order + 1, min(2 * start.order + 1, most_states) + 1))
         yield ({"nx": n} for n in range(start.order - 1, 0, -1))
-    for name, values in OTHERS.items():
+    for name, value in OTHERS.items():
         if is_open(asked, name):
-            yield ({name: value} for value in values)
+            yield iter([{name: value}])
 
 
 def describe(config: Config) -> str:
@@ -253,10 +253,11 @@ def describe(config: Config) -> str:
         config: the settings.
 
     Returns:
-        States, activation and parts.
+        States, network and parts.
     """
+    network = config.activation if config.network == "mlp" else config.network
     parts = "f" if config.finish_parts == "f" else "f and g"
-    return f"{config.nx} state{'s' * (config.order > 1)}, {config.activation}, {parts} nonlinear"
+    return f"{config.nx} state{'s' * (config.order > 1)}, {network}, {parts} nonlinear"
 
 
 def hold_out(split: Split, config: Config) -> tuple[Split, ...]:
