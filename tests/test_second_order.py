@@ -230,9 +230,14 @@ def test_choices_are_tried_one_step_away_from_the_best():
     asked = tausid.recipe_config(hidden=(3,))
     start = dataclasses.replace(asked, nx=2, network="mlp", activation="leaky_relu", finish_parts="f")
     errors = {
-        "2 states, leaky_relu, f nonlinear": 1.0, "3 states, leaky_relu, f nonlinear": 0.5, "4 states, leaky_relu, f nonlinear": 0.495, "1 state, leaky_relu, f nonlinear": 2.0,
-        "3 states, tanh, f nonlinear": 0.4, "3 states, polynomial, f nonlinear": 0.6, "3 states, tanh, f and g nonlinear": 0.399,
-    }  # fmt: skip
+        "2 states, leaky_relu, f nonlinear": 1.0,
+        "3 states, leaky_relu, f nonlinear": 0.5,
+        "4 states, leaky_relu, f nonlinear": 0.495,
+        "1 state, leaky_relu, f nonlinear": 2.0,
+        "3 states, tanh, f nonlinear": 0.4,
+        "3 states, polynomial, f nonlinear": 0.6,
+        "3 states, tanh, f and g nonlinear": 0.399,
+    }
     trials = scripted(errors)
     choice = choose(asked, start, trials)
     # Four states and a nonlinear g gain less than two per cent: what was tried first stays.
