@@ -172,11 +172,11 @@ def test_deviations_are_those_of_repeated_experiments():
 
 def test_deviations_of_a_linear_problem_are_the_textbook_s():
     rng = np.random.default_rng(0)
-    jacobian, residuals = rng.normal(size=(50, 3)), rng.normal(size=50)
-    expected = np.sqrt(np.diag(np.linalg.inv(jacobian.T @ jacobian)) * np.sum(residuals**2) / 47)
-    np.testing.assert_allclose(free_deviations(residuals, jacobian, 50), expected)
+    jacobian, variance = rng.normal(size=(50, 3)), 1.7
+    expected = np.sqrt(np.diag(np.linalg.inv(jacobian.T @ jacobian)) * variance)
+    np.testing.assert_allclose(free_deviations(jacobian.T @ jacobian, variance), expected)
     unseen = np.concatenate([jacobian, jacobian[:, :1]], axis=1)  # the same effect twice
-    assert np.isinf(free_deviations(residuals, unseen, 50)).tolist() == [True, False, False, True]
+    assert np.isinf(free_deviations(unseen.T @ unseen, variance)).tolist() == [True, False, False, True]
 
 
 @pytest.fixture(scope="module")

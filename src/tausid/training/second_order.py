@@ -304,6 +304,21 @@ def fit_initial_states(error: FullError, weights: PyTree[Array], x0: Float[Array
     return x0
 
 
+@eqx.filter_jit
+def states_along(error: FullError, weights: PyTree[Array], x0: Float[Array, "B nx"]) -> Float[Array, "J B nx"]:
+    """`FullError.states` as one compiled program.
+
+    Args:
+        error: what is minimized.
+        weights: trained arrays.
+        x0: initial states.
+
+    Returns:
+        The states.
+    """
+    return error.states(weights, x0)
+
+
 class _Chunk(eqx.Module):
     """Samples that are differentiated side by side, a leading axis of chunks in front; `scale` is zero where nothing
     counts."""
@@ -335,7 +350,7 @@ def _chunks(error: FullError, nx: int, columns: int) -> _Chunk:
 def _normal(J: Float[Array, "n B ny columns"], residual: Float[Array, "n B ny"], P: int) -> Normal:
     """`J'J` and `J'r` of some samples; the first P columns are those of theta."""
     of_theta, of_x0 = J[..., :P], J[..., P:]
-    flat = of_theta.reshape(-1, P)
+    flat = of_theta.reshape(residual.size, P)
     return Normal(
         H=flat.T @ flat,
         G=jnp.einsum("nbyp,nbyq->bpq", of_theta, of_x0),
