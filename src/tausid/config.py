@@ -174,10 +174,11 @@ class Config:
             raise ConfigError(
                 "`nx` must be a number with initial_state='free'; got 'auto'. Give one, or use the encoder."
             )
-        if self.folds == 1 or (self.folds and (self.protocol == "paper" or self.initial_state == "free")):
+        if self.folds == 1 or (self.folds and (self.protocol == "paper" or self._begins_freely_in_windows)):
             raise ConfigError(
-                "`folds` must be 0, or 2 and more with protocol='clean' and initial_state='encoder'; got "
-                f"folds={self.folds}, {self.protocol!r} and {self.initial_state!r}. Change one of them."
+                "`folds` must be 0, or 2 and more with protocol='clean' and, for steps of Adam, "
+                f"initial_state='encoder'; got folds={self.folds}, {self.protocol!r} and {self.initial_state!r}. "
+                "Change one of them."
             )
         self._check_finish()
         if self.init == "bla" and self.encoder == "mlp":
@@ -209,6 +210,11 @@ class Config:
                 f"`validation_fraction` must be from 0 to 0.5; got {self.validation_fraction}. "
                 "Training needs the larger part of each record."
             )
+
+    @property
+    def _begins_freely_in_windows(self) -> bool:
+        """Whether stretches that folds cut out would begin in states of which nothing is known."""
+        return self.initial_state == "free" and self.max_steps > 0
 
     def _check_finish(self) -> None:
         if self.finish == "none" and self.max_steps == 0:

@@ -84,7 +84,7 @@ def fit(
             the known equations.
         physics: known equations with parameters to be fitted, such as `tausid.physics.CascadedTanks()`, or their name;
             alone, or corrected by a network (`correction="network"`).
-        recipe: `default`, `windows` or `paper`; `default` is `windows` without inputs and with known equations.
+        recipe: `default`, `windows` or `paper`; `default` is `windows` without inputs.
         protocol: `clean`, or `paper`, whose early stopping looks at the first half of the test record.
         validation: records to choose the best model with; by default what the recipe holds out of the training records.
         test: test record; only the `paper` protocol looks at it.
@@ -268,11 +268,11 @@ def _choose_iterations(
     problem: Problem, folder: Path | None, report: Callable[[ProgressUpdate], None], interrupted: threading.Event
 ) -> FoldCurves:
     """The folds, one after the other; those that an interrupted run has on disk are not trained again."""
-    config, tau = problem.config, problem.initial_model.state_space.tau
+    config, tau, plant = problem.config, problem.initial_model.state_space.tau, _plant_of(problem)
 
     def make_fold(records: Sequence[Record]) -> Problem:
-        bla = approximate(records, config, order=int(config.nx))
-        return start_problem(config, tau, Split(tuple(records), ()), bla=bla)
+        bla = approximate(records, config, order=int(config.nx)) if config.init == "bla" else None
+        return start_problem(config, tau, Split(tuple(records), ()), plant, bla)
 
     def tell(at: FoldPoint) -> None:
         report(
@@ -298,6 +298,11 @@ def _choose_iterations(
     return choose_iterations(problem, make_fold, known=known, keep=keep, report=tell, interrupted=interrupted)
 
 
+def _plant_of(problem: Problem) -> AbstractPhysics | None:
+    known = problem.initial_model.physics
+    return None if known is None else known.plant
+
+
 def all_steps(config: Config) -> int:
     """All steps of a fit, for its progress: those of Adam, of folds that choose iterations, and of the finish.
 
@@ -318,8 +323,7 @@ def _train_folds(
 
     Where the folds did not come to an end, what comes back is the first of them, with the status that says so.
     """
-    config, tau, known = whole.config, whole.initial_model.state_space.tau, whole.initial_model.physics
-    plant = None if known is None else known.plant
+    config, tau, plant = whole.config, whole.initial_model.state_space.tau, _plant_of(whole)
     problems = [start_problem(fold_config(config), tau, split, plant) for split in cut_folds(whole.split.train, config)]
     runs = [_begin(problem, folder, FOLD_NAME.format(k)) for k, problem in enumerate(problems, 1)]
     saved_at = [-SECONDS_BETWEEN_CHECKPOINTS] * len(problems)

@@ -202,7 +202,7 @@ def normal_equations(error: FullError, weights: PyTree[Array], x0: Float[Array, 
     output_slopes = jax.vmap(jax.vmap(jax.jacrev(output, (0, 1)), (None, 0, 0)), (None, 0, 0))
 
     def with_x0(of_theta: Array) -> Array:  # nothing depends on the initial state but through the state
-        return jnp.concatenate([of_theta, jnp.zeros((*of_theta.shape[:-1], nx), theta.dtype)], axis=-1)
+        return jnp.concatenate([of_theta, jnp.zeros((*of_theta.shape[:-1], nx), x0.dtype)], axis=-1)
 
     def advance(x: Array, sample: tuple[Array, ...]) -> tuple[Array, Array]:
         return jax.vmap(step, (None, 0, 0, 0, 0))(theta, x, *sample), x
@@ -224,9 +224,9 @@ def normal_equations(error: FullError, weights: PyTree[Array], x0: Float[Array, 
         J = J * jnp.where(y_hat == beyond, chunk.scale, 0.0)[..., None]
         return (x, S, jax.tree.map(jnp.add, sums, _normal(J, residual, P))), None
 
-    start = jnp.zeros((B, nx, P), theta.dtype)
-    S0 = jnp.concatenate([start, jnp.broadcast_to(jnp.eye(nx, dtype=theta.dtype), (B, nx, nx))], axis=-1)
-    nothing = _normal(jnp.zeros((1, B, 1, P + nx), theta.dtype), jnp.zeros((1, B, 1), theta.dtype), P)
+    start = jnp.zeros((B, nx, P), x0.dtype)
+    S0 = jnp.concatenate([start, jnp.broadcast_to(jnp.eye(nx, dtype=x0.dtype), (B, nx, nx))], axis=-1)
+    nothing = _normal(jnp.zeros((1, B, 1, P + nx), x0.dtype), jnp.zeros((1, B, 1), x0.dtype), P)
     sums = jax.lax.scan(add_chunk, (x0, S0, nothing), chunks)[0][2]
     decay = error.decay(weights)
     return eqx.tree_at(lambda n: (n.H, n.h), sums, (sums.H + jnp.diag(decay), sums.h + decay * theta))

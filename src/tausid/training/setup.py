@@ -29,6 +29,9 @@ from tausid.windows import WindowSource
 
 # Samples of all training records beyond which the default recipe holds out their end in place of folds.
 FOLDED_SAMPLES = 20_000
+# What the default recipe leaves to known equations: the start, the states (they say later how many there are), and the
+# outputs, which no network adds to.
+WITH_PHYSICS = {"init": "random", "nx": 1, "output_limits": "none", "finish_parts": "both"}
 
 
 def choose_settings(
@@ -41,9 +44,9 @@ def choose_settings(
 ) -> Config:
     """The settings of a recipe with changes; `default` gives way to what it cannot do.
 
-    It grows out of a linear approximation, and is `windows` where there is none: without inputs, and with known
-    equations, which have a start of their own. It has no folds where something else is held out, and holds out the
-    end of records that are long enough to spare it.
+    It grows out of a linear approximation, and is `windows` where there is none, without inputs; known equations are a
+    start of their own. It has no folds where something else is held out, and holds out the end of records that are
+    long enough to spare it.
 
     Args:
         recipe: the recipe asked for.
@@ -60,10 +63,11 @@ def choose_settings(
     """
     if recipe != "default":
         return recipe_config(recipe, **settings)
-    if physics is not None or (records and records[0].nu == 0):
+    if physics is None and records and records[0].nu == 0:
         return recipe_config("windows", **settings)
-    held_out = validation is not None or settings.get("validation_fraction") or settings.get("protocol") == "paper"
-    if held_out or settings.get("initial_state") == "free":
+    if physics is not None:
+        settings = {**WITH_PHYSICS, **settings}
+    if validation is not None or settings.get("validation_fraction") or settings.get("protocol") == "paper":
         return recipe_config(recipe, **{"folds": 0, **settings})
     long = sum(len(record) for record in records) > FOLDED_SAMPLES
     instead = {"folds": 0, "validation_fraction": 0.2} if long and not settings.get("folds") else {}
