@@ -67,7 +67,8 @@ class Config:
         validate_every: steps between two validations.
         validation_error: what is validated: `free-run` simulations of the validation records, or `windows` of them.
         folds: held-out stretches per training record that choose the number of Adam's steps, or without those of the
-            finish's iterations, before a final fit on everything; 0 for none. They take the place of
+            finish's iterations (these with free initial states, too), before a final fit on everything; 0 for none.
+            They take the place of
             `validation_fraction`.
         validation_fraction: share of each training record held out at its end (`clean` protocol); 0 for none.
         output_weights: how much the squared error of each output counts, in training and validation; None is equally.

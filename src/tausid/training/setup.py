@@ -30,8 +30,14 @@ from tausid.windows import WindowSource
 # Samples of all training records beyond which the default recipe holds out their end in place of folds.
 FOLDED_SAMPLES = 20_000
 # What the default recipe leaves to known equations: the start, the states (they say later how many there are), and the
-# outputs, which no network adds to.
-WITH_PHYSICS = {"init": "random", "nx": 1, "output_limits": "none", "finish_parts": "both"}
+# outputs, which no network adds to. What corrects them is held back more than what has nothing to go by.
+WITH_PHYSICS = {
+    "init": "random",
+    "nx": 1,
+    "output_limits": "none",
+    "finish_parts": "both",
+    "nonlinear_decay": 1e-4,
+}
 
 
 def choose_settings(
