@@ -255,8 +255,9 @@ def test_equations_without_any_parameter_have_their_initial_state_fitted():
 def test_a_correction_starts_at_zero_and_does_no_harm():
     """On a plant that the equations do not describe, the network helps; before its first step it is not there."""
     train, held_out, test = (lag_record(400, bend=0.1, noise=0.02, seed=seed) for seed in (0, 1, 2))
-    settings = {"recipe": "windows", "seed": 0, "tau": 3.0, "horizon": 40, "na": 2, "nb": 2, "hidden": (16,), "activation": "tanh",
-                "weight_range": 0.1, "validation": held_out, "progress": None, "learning_rate": 0.01}  # fmt: skip
+    settings = {"recipe": "windows", "seed": 0, "tau": 3.0, "horizon": 40, "na": 2, "nb": 2, "hidden": (16,),
+                "activation": "tanh", "weight_range": 0.1, "validation": held_out, "progress": None,
+                "learning_rate": 0.01}  # fmt: skip
     alone = tausid.fit(train, physics=Lag(), max_steps=100, **settings)
     helped = tausid.fit(train, physics=Lag(), correction="network", max_steps=500, **settings)
     split = Split((train,), (held_out,))

@@ -27,9 +27,10 @@ class CascadedTanks(AbstractPhysics):
         y = min(x2, rim)
 
     The equations of `datasets.tanks_response`, with an overflow that takes `1 / weir` seconds instead of none, so that
-    levels have a derivative; levels in the square roots end at the rim. The level of the upper tank is not measured, and
-    is counted so that the same flow fills both tanks alike: its rim says how much the upper tank holds, which need not be
-    what the lower one does.
+    levels have a derivative; levels in the square roots end at the rim. The level of the upper tank is not measured,
+    and is counted so that the same flow fills both tanks alike: its rim says how much the upper tank holds, which need
+    not be what the lower one does. Its start value must lie where the fit begins with an overflow: without one nothing
+    depends on it.
 
     Args:
         k1: outflow of the upper tank per square root of its level.

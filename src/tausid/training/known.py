@@ -140,8 +140,8 @@ def fit_known(physics: AbstractPhysics, records: Sequence[Record], config: Confi
         error = FullError(windows, windows.measured, fixed, None, penalties, make_integrator(config, ts))
         point = _minimize(error, weights, physics)
         states = np.asarray(states_along(error, point.weights, point.x0), float)
-        known = error.model(point.weights).physics
-        deviation = _deviations(error, point) if not known.trainable else np.full(len(known.free), np.nan)
+        known = eqx.tree_at(lambda k: k.free, known, point.weights.physics.free)
+        deviation = np.full(len(known.free), np.nan) if known.trainable else _deviations(error, point, known)
     known = eqx.tree_at(lambda k: k.free, known, jnp.asarray(np.asarray(known.free)))
     return _scaled(known, deviation, _at_samples(states, source, records))
 
@@ -214,9 +214,8 @@ def _scaled(known: KnownPart, deviation: np.ndarray, states: Sequence[Float[np.n
     return KnownStart(known, tuple((part - mean) / std for part in states))
 
 
-def _deviations(error: FullError, point: Point) -> Float[np.ndarray, "n_parameters"]:
+def _deviations(error: FullError, point: Point, known: KnownPart) -> Float[np.ndarray, "n_parameters"]:
     """Standard deviations of the parameters; NaN for one at its bound, of which nothing is known."""
-    known = error.model(point.weights).physics
     information = _dense(normal_equations(error, point.weights, point.x0))
     samples = int(jnp.sum(error.trained & (error.output_weights > 0)))
     variance = float(point.errors.trained) / max(samples - len(information), 1)
