@@ -32,7 +32,6 @@ def few_iterations(monkeypatch):
 def test_example(path, tmp_path, capsys, monkeypatch):
     options = {
         "trained_tau": ["--steps", "10", "--seeds", "1"],
-        "physics": ["--steps", "10"],
         "ensemble": ["--members", "2", "--workers", "1"],
     }
     monkeypatch.setattr(sys, "argv", [str(path), *options.get(path.stem, [])])

@@ -52,7 +52,11 @@ def test_folds_that_leave_nothing_are_refused():
 
 @pytest.mark.parametrize(
     "settings",
-    [{"folds": 1}, {"folds": 2, "protocol": "paper"}, {"folds": 2, "initial_state": "free", "horizon": "full"}],
+    [
+        {"folds": 1},
+        {"folds": 2, "protocol": "paper"},
+        {"folds": 2, "initial_state": "free", "horizon": "full", "max_steps": 10},
+    ],
 )
 def test_folds_are_checked(settings):
     with pytest.raises(ConfigError, match="`folds` must be 0, or 2 and more"):

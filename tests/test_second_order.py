@@ -489,7 +489,8 @@ def test_the_order_must_be_known_where_no_records_are():
         ({"settings": {}, "validation": wiener_record(60)}, "default", 0),
         ({"settings": {"validation_fraction": 0.1}}, "default", 0),
         ({"settings": {"protocol": "paper"}}, "default", 0),
-        ({"settings": {}, "physics": "CascadedTanks"}, "windows", 0),
+        ({"settings": {}, "physics": "CascadedTanks"}, "default", 4),
+        ({"settings": {"folds": 0}, "physics": "CascadedTanks"}, "default", 0),
         ({"settings": {}, "records": [Record.from_arrays(np.zeros((9, 0)), np.arange(9.0), ts=1.0)]}, "windows", 0),
     ],
 )

@@ -20,14 +20,17 @@ SMOOTH_LEVEL = 1e-3
 class CascadedTanks(AbstractPhysics):
     """Two tanks, one above the other; a pump fills the upper one, the level of the lower one is measured.
 
-    With `q = k1 sqrt(x1) + k5 x1` and the overflow `s = weir max(x1 - rim, 0)`:
+    With `q = k1 sqrt(x1) + k5 x1` and the overflow `s = weir max(x1 - upper_rim, 0)`:
 
         dx1/dt = k3 u - q - s
         dx2/dt = q + spill s - k2 sqrt(x2) - k6 x2 - weir max(x2 - rim, 0)
         y = min(x2, rim)
 
     The equations of `datasets.tanks_response`, with an overflow that takes `1 / weir` seconds instead of none, so that
-    levels have a derivative; levels in the square roots end at the rim.
+    levels have a derivative; levels in the square roots end at the rim. The level of the upper tank is not measured,
+    and is counted so that the same flow fills both tanks alike: its rim says how much the upper tank holds, which need
+    not be what the lower one does. Its start value must lie where the fit begins with an overflow: without one nothing
+    depends on it.
 
     Args:
         k1: outflow of the upper tank per square root of its level.
@@ -36,7 +39,8 @@ class CascadedTanks(AbstractPhysics):
         spill: share of the upper tank's overflow that lands in the lower one.
         k5: outflow of the upper tank per level.
         k6: outflow of the lower tank per level.
-        rim: level at which a tank runs over, in volts.
+        upper_rim: level at which the upper tank runs over, in volts.
+        rim: level at which the lower tank runs over, in volts.
         weir: rate at which water above the rim runs off, in 1/s.
     """
 
@@ -46,6 +50,7 @@ class CascadedTanks(AbstractPhysics):
     spill: float | Parameter = Parameter(0.5, 0.0, 1.5)
     k5: float | Parameter = Parameter(0.0, -0.05, 0.05, "1/s")
     k6: float | Parameter = Parameter(0.0, -0.05, 0.05, "1/s")
+    upper_rim: float | Parameter = Parameter(12.0, 2.0, 100.0, "V")
     rim: float | Parameter = 10.0
     weir: float = 1.0
 
@@ -65,9 +70,9 @@ class CascadedTanks(AbstractPhysics):
         """
         upper, lower = x
         (pump,) = u
-        full1, full2 = jnp.clip(upper, 0.0, p.rim), jnp.clip(lower, 0.0, p.rim)
+        full1, full2 = jnp.clip(upper, 0.0, p.upper_rim), jnp.clip(lower, 0.0, p.rim)
         between = p.k1 * _sqrt(full1) + p.k5 * full1
-        over = p.weir * jnp.maximum(upper - p.rim, 0.0)
+        over = p.weir * jnp.maximum(upper - p.upper_rim, 0.0)
         drained = p.k2 * _sqrt(full2) + p.k6 * full2 + p.weir * jnp.maximum(lower - p.rim, 0.0)
         return p.k3 * pump - between - over, between + p.spill * over - drained
 

@@ -24,7 +24,7 @@ from tausid.training.loop import Problem, RunState, score
 from tausid.training.objective import trainable
 from tausid.training.optimiser import OptimiserState, StepSettings
 from tausid.training.result import HistoryRow
-from tausid.training.second_order import FullError, Point, levenberg_marquardt
+from tausid.training.second_order import FullError, Point, levenberg_marquardt, states_along
 from tausid.training.starting import past_of, start_encoder
 from tausid.windows import WindowSource
 
@@ -136,7 +136,7 @@ class Search:
             The model.
         """
         with jax.enable_x64(True):
-            states = np.asarray(_states(self.error, point.weights, point.x0), float)
+            states = np.asarray(states_along(self.error, point.weights, point.x0), float)
             noise = float(jnp.sqrt(point.errors.outputs))
             double = self.error.model(point.weights)
         start = self.problem.initial_model.state_space
@@ -232,11 +232,6 @@ def _first_states(problem: Problem, model: StateSpace) -> Float[Array, "n_record
     first = jnp.asarray(np.searchsorted(starts, stops - [len(record) for record in problem.split.train]))
     past_u, past_y, lag = past_of(source, jnp.minimum(first, source.count - 1))
     return _doubled(model.initial(past_u, past_y, first, lag))
-
-
-@eqx.filter_jit
-def _states(error: FullError, weights: PyTree[Array], x0: Float[Array, "B nx"]) -> Float[Array, "J B nx"]:
-    return error.states(weights, x0)
 
 
 def _moving(model: StateSpace, parts: str) -> PyTree[bool]:

@@ -83,7 +83,7 @@ def fit(
             the known equations.
         physics: known equations with parameters to be fitted, such as `tausid.physics.CascadedTanks()`, or their name;
             alone, or corrected by a network (`correction="network"`).
-        recipe: `default`, `windows` or `paper`; `default` is `windows` without inputs and with known equations.
+        recipe: `default`, `windows` or `paper`; `default` is `windows` without inputs.
         protocol: `clean`, or `paper`, whose early stopping looks at the first half of the test record.
         validation: records to choose the best model with; by default what the recipe holds out of the training records.
         test: test record; only the `paper` protocol looks at it.
@@ -316,6 +316,11 @@ def _finish(
     return done
 
 
+def _plant_of(problem: Problem) -> AbstractPhysics | None:
+    known = problem.initial_model.physics
+    return None if known is None else known.plant
+
+
 def all_steps(config: Config) -> int:
     """All steps of a fit, for its progress: those of Adam, of trials on held-out data, and of the finish.
 
@@ -337,8 +342,7 @@ def _train_folds(
 
     Where the folds did not come to an end, what comes back is the first of them, with the status that says so.
     """
-    config, tau, known = whole.config, whole.initial_model.state_space.tau, whole.initial_model.physics
-    plant = None if known is None else known.plant
+    config, tau, plant = whole.config, whole.initial_model.state_space.tau, _plant_of(whole)
     problems = [start_problem(fold_config(config), tau, split, plant) for split in cut_folds(whole.split.train, config)]
     runs = [_begin(problem, folder, FOLD_NAME.format(k)) for k, problem in enumerate(problems, 1)]
     saved_at = [-SECONDS_BETWEEN_CHECKPOINTS] * len(problems)

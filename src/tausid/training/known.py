@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,25 +12,32 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from tausid.clocks import held_between, median_step, split_steps
-from tausid.config import Config
+from tausid.clocks import median_step
+from tausid.config import FULL, Config
 from tausid.errors import ConfigError
-from tausid.free_run import LOST
-from tausid.holds import hold_slopes
 from tausid.models import Encoder, FreeState, StateSpace
-from tausid.networks import AbstractNetwork
+from tausid.networks import AbstractNetwork, Zero
 from tausid.physics import AbstractPhysics, KnownPart, check_physics
 from tausid.records import Record
-from tausid.rollout import FixedStep, rollout_scan
 from tausid.scaling import Scaling
 from tausid.simulation import longest_step, make_integrator
+from tausid.tau import Tau
+from tausid.training.objective import Penalties
 from tausid.training.optimiser import mean_one
+from tausid.training.second_order import (
+    FullError,
+    Normal,
+    Point,
+    levenberg_marquardt,
+    normal_equations,
+    states_along,
+)
 from tausid.training.starting import start_encoder
 from tausid.windows import WindowSource
 
-MOST_EVALUATIONS = 200
+MOST_ITERATIONS = 200
 # Directions of the parameters that move the outputs less than this share of the strongest one are lost in rounding.
 UNSEEN = 1e-6
 
@@ -100,18 +108,21 @@ def settle_physics(
     return config
 
 
-def fit_known(physics: AbstractPhysics, records: Sequence[Record], config: Config) -> KnownStart:
+def fit_known(
+    physics: AbstractPhysics, records: Sequence[Record], config: Config, scaling: Scaling | None = None
+) -> KnownStart:
     """Parameters and initial states that make the simulation of whole records fit best.
 
-    `min over p, x0 of sum w (y - y_hat)^2` (eq. 3), each output over its deviation, by Gauss-Newton steps in a trust
-    region, with derivatives through the rollout; one initial state per record. Standard deviations of the parameters
-    are those of linearized least squares with white residuals.
+    `min over p, x0 of sum w (y - y_hat)^2` (eq. 3), each output over its deviation, by Levenberg-Marquardt in double
+    precision; one initial state per record. Standard deviations of the parameters are those of linearized least squares
+    with white residuals.
 
     Args:
         physics: the known equations.
         records: training records.
         config: hold, stepper and steps, the weights w of the outputs, and whether a network corrects the equations:
             training goes on with the parameters then, and leaves them as they are otherwise.
+        scaling: physical to normalized units; by default that of the records.
 
     Returns:
         The fitted equations.
@@ -119,24 +130,23 @@ def fit_known(physics: AbstractPhysics, records: Sequence[Record], config: Confi
     Raises:
         ConfigError: the simulation from the start values leaves the finite numbers.
     """
-    from scipy.optimize import least_squares
-
-    scaling = Scaling.from_records(records)
-    known = KnownPart.start(physics, scaling, trainable=config.correction != "none")
-    stretches = [_Stretch.of(record, scaling, config, median_step(records)) for record in records]
-    problem = _LeastSquares(known, tuple(stretches))
-    start = problem.start
-    if not np.all(np.isfinite(problem.raw_residuals(start))):
-        raise ConfigError(
-            f"`physics` must simulate the training records from its start values; {type(physics).__name__} leaves the "
-            "finite numbers. Give other start values or bounds, or a smaller max_dt."
+    scaling, ts = scaling or Scaling.from_records(records), median_step(records)
+    with jax.enable_x64(True):
+        known = KnownPart.start(physics, scaling, trainable=config.correction != "none")
+        source = WindowSource.from_records(
+            records, scaling, horizon=FULL, n_past=0, longest=longest_step(config, ts), hold=config.hold
         )
-    # Single-precision residuals: tolerances below 1e-6 would only chase rounding.
-    found = least_squares(
-        problem.residuals, start, jac=problem.jacobian, x_scale="jac", max_nfev=MOST_EVALUATIONS,
-        xtol=1e-6, ftol=1e-7, gtol=1e-8,
-    )  # fmt: skip
-    return problem.finish(found.x, found.fun, np.asarray(found.jac))
+        windows = source.gather(jnp.arange(source.count))
+        model = _bare(known, nu=records[0].nu, ny=records[0].ny)
+        weights, fixed = eqx.partition(model, _parameters_of(model))
+        penalties = Penalties(outputs=mean_one(config.output_weights))
+        error = FullError(windows, fixed, None, penalties, make_integrator(config, ts))
+        point = _minimize(error, weights, physics)
+        states = np.asarray(states_along(error, point.weights, point.x0), float)
+        known = eqx.tree_at(lambda k: k.free, known, point.weights.physics.free)
+        deviation = np.full(len(known.free), np.nan) if known.trainable else _deviations(error, point, known)
+    known = eqx.tree_at(lambda k: k.free, known, jnp.asarray(np.asarray(known.free)))
+    return _scaled(known, deviation, _at_samples(states, source, records))
 
 
 def start_from_known(model: StateSpace, start: KnownStart, source: WindowSource) -> StateSpace:
@@ -161,138 +171,91 @@ def start_from_known(model: StateSpace, start: KnownStart, source: WindowSource)
     return start_encoder(model, source, lambda samples: states[samples])
 
 
-@dataclass(frozen=True, eq=False)
-class _Stretch:
-    """A record in normalized units, its long steps split; the weights are zero where nothing was measured."""
+def _bare(known: KnownPart, *, nu: int, ny: int) -> StateSpace:
+    """The equations as a model with nothing else in it."""
+    nx = known.nx
+    initial = FreeState.unknown(jnp.zeros((0, nx)))
+    return StateSpace(f=Zero(nx + nu, nx), g=Zero(nx + nu, ny), initial=initial, tau=Tau(1.0), dae=None, physics=known)
 
-    u: Float[Array, "M nu"]
-    y: Float[Array, "M ny"]
-    weight: Float[Array, "M ny"]
-    dt: Float[Array, "M-1"]
-    integrator: FixedStep
-    places: np.ndarray
 
-    @classmethod
-    def of(cls, record: Record, scaling: Scaling, config: Config, ts: float) -> _Stretch:
-        t, places = split_steps(record.t, longest_step(config, ts))
-        y = np.full((len(t), record.ny), np.nan)
-        y[places] = scaling.normalize_y(record.y)
-        u = scaling.normalize_u(held_between(record.u, places, hold_slopes(config.hold, record.nu)))
-        weights = np.sqrt(mean_one(config.output_weights) or np.ones(record.ny))
-        return cls(
-            jnp.asarray(u),
-            jnp.asarray(np.nan_to_num(y)),
-            jnp.asarray(np.where(np.isnan(y), 0.0, weights)),
-            jnp.asarray(np.diff(t)),
-            make_integrator(config, ts),
-            places,
+def _parameters_of(model: StateSpace) -> Any:
+    """Which leaves of the model the fit moves."""
+    return eqx.tree_at(lambda m: m.physics.free, jax.tree.map(lambda _: False, model), True)
+
+
+def _minimize(error: FullError, weights: Any, physics: AbstractPhysics) -> Point:
+    """The parameters and initial states with the lowest error, from the start values on."""
+    guess = jnp.asarray([state.start for state in physics.states.values()], float)
+    x0 = jnp.tile(guess, (error.windows.u.shape[1], 1))
+    points = itertools.islice(levenberg_marquardt(error, weights, x0), MOST_ITERATIONS)
+    point = next(points)
+    if not np.isfinite(point.errors.objective):  # no step leads away from there
+        raise ConfigError(
+            f"`physics` must simulate the training records from its start values; {type(physics).__name__} leaves the "
+            "finite numbers. Give other start values or bounds, or a smaller max_dt."
         )
+    while not point.converged and (after := next(points, None)) is not None:
+        point = after
+    return point
 
 
-@dataclass(frozen=True, eq=False)
-class _LeastSquares:
-    """Residuals as a function of all free numbers: the parameters', then the initial state of each record."""
-
-    known: KnownPart
-    stretches: tuple[_Stretch, ...]
-
-    @property
-    def n_parameters(self) -> int:
-        return len(self.known.free)
-
-    @property
-    def start(self) -> np.ndarray:
-        guess = [state.start for state in self.known.plant.states.values()]
-        return np.concatenate([np.asarray(self.known.free, float), *[guess] * len(self.stretches)])
-
-    def parts(self, theta: np.ndarray) -> list[np.ndarray]:
-        """The free numbers that each record depends on."""
-        n, nx = self.n_parameters, self.known.nx
-        begins = [n + nx * i for i in range(len(self.stretches))]
-        return [np.concatenate([theta[:n], theta[begin : begin + nx]]) for begin in begins]
-
-    def raw_residuals(self, theta: np.ndarray) -> np.ndarray:
-        pairs = zip(self.parts(theta), self.stretches, strict=True)
-        return np.concatenate([np.asarray(_residuals(*_arguments(part, self.known, s)), float) for part, s in pairs])
-
-    def residuals(self, theta: np.ndarray) -> np.ndarray:
-        return np.clip(np.nan_to_num(self.raw_residuals(theta), nan=LOST, posinf=LOST, neginf=-LOST), -LOST, LOST)
-
-    def jacobian(self, theta: np.ndarray) -> np.ndarray:
-        n, nx = self.n_parameters, self.known.nx
-        rows = []
-        for i, (part, stretch) in enumerate(zip(self.parts(theta), self.stretches, strict=True)):
-            own = np.nan_to_num(np.asarray(_jacobian(*_arguments(part, self.known, stretch)), float))
-            full = np.zeros((len(own), len(theta)))
-            full[:, :n], full[:, n + nx * i : n + nx * (i + 1)] = own[:, :n], own[:, n:]
-            rows.append(full)
-        return np.concatenate(rows)
-
-    def finish(self, theta: np.ndarray, residuals: np.ndarray, jacobian: np.ndarray) -> KnownStart:
-        """The fitted equations with deviations, and states scaled to zero mean and unit deviation."""
-        n = self.n_parameters
-        pairs = zip(self.parts(theta), self.stretches, strict=True)
-        states = [np.asarray(_states(*_arguments(part, self.known, s)), float)[s.places] for part, s in pairs]
-        every = np.concatenate(states)
-        mean, std = every.mean(axis=0), _positive(every.std(axis=0))
-        known = eqx.tree_at(lambda k: k.free, self.known, jnp.asarray(theta[:n]))
-        deviation = np.full(n, np.nan)
-        if not known.trainable:
-            counted = sum(int(np.count_nonzero(s.weight)) for s in self.stretches)
-            slopes = np.abs(known.slopes())  # zero at a bound: nothing is known of the deviation there
-            free = free_deviations(residuals, jacobian, counted)[:n]
-            deviation = np.multiply(slopes, free, where=slopes > 0, out=deviation)
-        known = eqx.tree_at(lambda k: (k.units.x_mean, k.units.x_std, k.units.deviation), known, (mean, std, deviation))
-        return KnownStart(known, tuple((part - mean) / std for part in states))
+def _at_samples(
+    states: Float[np.ndarray, "J B nx"], source: WindowSource, records: Sequence[Record]
+) -> list[Float[np.ndarray, "N nx"]]:
+    """The states at the samples of each record."""
+    begins = np.cumsum([0, *(len(record) for record in records)])
+    rows = np.arange(begins[-1]) if source.rows is None else np.asarray(source.rows)
+    own = [rows[begin:stop] - rows[begin] for begin, stop in itertools.pairwise(begins)]
+    return [states[here, b] for b, here in enumerate(own)]
 
 
-def free_deviations(
-    residuals: Float[np.ndarray, "m"], jacobian: Float[np.ndarray, "m n"], samples: int
-) -> Float[np.ndarray, "n"]:
+def _scaled(known: KnownPart, deviation: np.ndarray, states: Sequence[Float[np.ndarray, "N nx"]]) -> KnownStart:
+    """The fitted equations, with states scaled to zero mean and unit deviation."""
+    every = np.concatenate(states)
+    mean, std = every.mean(axis=0), _positive(every.std(axis=0))
+    known = eqx.tree_at(lambda k: (k.units.x_mean, k.units.x_std, k.units.deviation), known, (mean, std, deviation))
+    return KnownStart(known, tuple((part - mean) / std for part in states))
+
+
+def _deviations(error: FullError, point: Point, known: KnownPart) -> Float[np.ndarray, "n_parameters"]:
+    """Standard deviations of the parameters; NaN for one at its bound, of which nothing is known."""
+    information = _dense(normal_equations(error, point.weights, point.x0))
+    samples = int(jnp.sum(error.windows.measured & (error.output_weights > 0)))
+    variance = float(point.errors.outputs) / max(samples - len(information), 1)
+    free = free_deviations(information, variance)[: len(known.free)]
+    slopes = np.abs(known.slopes())
+    return np.multiply(slopes, free, where=slopes > 0, out=np.full(len(free), np.nan))
+
+
+def _dense(normal: Normal) -> Float[np.ndarray, "n n"]:
+    """`J'J` of the parameters and of all initial states as one matrix."""
+    (B, P, nx), H = normal.G.shape, np.asarray(normal.H)
+    full = np.zeros((P + B * nx, P + B * nx))
+    full[:P, :P] = H
+    for b in range(B):
+        own = slice(P + b * nx, P + (b + 1) * nx)
+        full[:P, own], full[own, :P], full[own, own] = normal.G[b], normal.G[b].T, normal.K[b]
+    return full
+
+
+def free_deviations(information: Float[np.ndarray, "n n"], variance: float) -> Float[np.ndarray, "n"]:
     """Standard deviations of least-squares estimates, `sqrt(diag(s^2 (J'J)^-1))`; infinite where nothing is seen.
 
     Args:
-        residuals: at the minimum.
-        jacobian: their derivatives with respect to the estimates.
-        samples: how many residuals were measured.
+        information: `J'J` at the minimum, J the derivatives of the residuals with respect to the estimates.
+        variance: `s^2` of the residuals.
 
     Returns:
         The deviations.
     """
-    size = _positive(np.linalg.norm(jacobian, axis=0))
-    _, strength, rows = np.linalg.svd(jacobian / size, full_matrices=False)
-    seen = strength > UNSEEN * strength[0]
-    variance = np.sum(residuals**2) / max(samples - len(size), 1)
-    spread = np.sqrt(variance * np.sum((rows[seen] / strength[seen, None]) ** 2, axis=0)) / size
-    unseen = np.any(np.abs(rows[~seen]) > np.sqrt(UNSEEN), axis=0)
+    size = _positive(np.sqrt(np.diag(information)))
+    strength, directions = np.linalg.eigh(information / np.outer(size, size))
+    seen = strength > UNSEEN**2 * strength[-1]
+    spread = np.sqrt(variance * np.sum(directions[:, seen] ** 2 / strength[seen], axis=1)) / size
+    unseen = np.any(np.abs(directions[:, ~seen]) > np.sqrt(UNSEEN), axis=1)
     return np.where(unseen, np.inf, spread)
 
 
 def _positive(deviations: np.ndarray) -> np.ndarray:
     """Deviations to divide by: one where nothing moves."""
     return np.where(np.isfinite(deviations) & (deviations > 0), deviations, 1.0)
-
-
-def _arguments(theta: np.ndarray, known: KnownPart, s: _Stretch) -> tuple[Any, ...]:
-    return (jnp.asarray(theta), known, s.u, s.y, s.weight, s.dt, s.integrator)
-
-
-@eqx.filter_jit
-def _states(
-    theta: Array, known: KnownPart, u: Array, y: Array, weight: Array, dt: Array, integrator: FixedStep
-) -> Array:
-    n = len(known.free)
-    known = eqx.tree_at(lambda k: k.free, known, theta[:n])
-    return rollout_scan(known.derivative, theta[n:][None], u[:, None], dt[:, None], integrator)[:, 0]
-
-
-@eqx.filter_jit
-def _residuals(
-    theta: Array, known: KnownPart, u: Array, y: Array, weight: Array, dt: Array, integrator: FixedStep
-) -> Array:
-    x = _states(theta, known, u, y, weight, dt, integrator)
-    known = eqx.tree_at(lambda k: k.free, known, theta[: len(known.free)])
-    return (weight * (known.output(x, u) - y)).ravel()
-
-
-_jacobian = eqx.filter_jit(jax.jacfwd(_residuals))

@@ -197,7 +197,7 @@ def normal_equations(error: FullError, weights: PyTree[Array], x0: Float[Array, 
     output_slopes = jax.vmap(jax.vmap(jax.jacrev(output, (0, 1)), (None, 0, 0)), (None, 0, 0))
 
     def with_x0(of_theta: Array) -> Array:  # nothing depends on the initial state but through the state
-        return jnp.concatenate([of_theta, jnp.zeros((*of_theta.shape[:-1], nx), theta.dtype)], axis=-1)
+        return jnp.concatenate([of_theta, jnp.zeros((*of_theta.shape[:-1], nx), x0.dtype)], axis=-1)
 
     def advance(x: Array, sample: tuple[Array, ...]) -> tuple[Array, Array]:
         return jax.vmap(step, (None, 0, 0, 0, 0))(theta, x, *sample), x
@@ -219,9 +219,9 @@ def normal_equations(error: FullError, weights: PyTree[Array], x0: Float[Array, 
         J = J * jnp.where(y_hat == beyond, chunk.scale, 0.0)[..., None]
         return (x, S, jax.tree.map(jnp.add, sums, _normal(J, residual, P))), None
 
-    start = jnp.zeros((B, nx, P), theta.dtype)
-    S0 = jnp.concatenate([start, jnp.broadcast_to(jnp.eye(nx, dtype=theta.dtype), (B, nx, nx))], axis=-1)
-    nothing = _normal(jnp.zeros((1, B, 1, P + nx), theta.dtype), jnp.zeros((1, B, 1), theta.dtype), P)
+    start = jnp.zeros((B, nx, P), x0.dtype)
+    S0 = jnp.concatenate([start, jnp.broadcast_to(jnp.eye(nx, dtype=x0.dtype), (B, nx, nx))], axis=-1)
+    nothing = _normal(jnp.zeros((1, B, 1, P + nx), x0.dtype), jnp.zeros((1, B, 1), x0.dtype), P)
     sums = jax.lax.scan(add_chunk, (x0, S0, nothing), chunks)[0][2]
     decay = error.decay(weights)
     return eqx.tree_at(lambda n: (n.H, n.h), sums, (sums.H + jnp.diag(decay), sums.h + decay * theta))
@@ -299,6 +299,21 @@ def fit_initial_states(error: FullError, weights: PyTree[Array], x0: Float[Array
     return x0
 
 
+@eqx.filter_jit
+def states_along(error: FullError, weights: PyTree[Array], x0: Float[Array, "B nx"]) -> Float[Array, "J B nx"]:
+    """`FullError.states` as one compiled program.
+
+    Args:
+        error: what is minimized.
+        weights: trained arrays.
+        x0: initial states.
+
+    Returns:
+        The states.
+    """
+    return error.states(weights, x0)
+
+
 class _Chunk(eqx.Module):
     """Samples that are differentiated side by side, a leading axis of chunks in front; `scale` is zero where nothing
     counts."""
@@ -330,7 +345,7 @@ def _chunks(error: FullError, nx: int, columns: int) -> _Chunk:
 def _normal(J: Float[Array, "n B ny columns"], residual: Float[Array, "n B ny"], P: int) -> Normal:
     """`J'J` and `J'r` of some samples; the first P columns are those of theta."""
     of_theta, of_x0 = J[..., :P], J[..., P:]
-    flat = of_theta.reshape(-1, P)
+    flat = of_theta.reshape(residual.size, P)
     return Normal(
         H=flat.T @ flat,
         G=jnp.einsum("nbyp,nbyq->bpq", of_theta, of_x0),

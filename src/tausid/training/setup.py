@@ -31,6 +31,17 @@ from tausid.windows import WindowSource
 FOLDED_SAMPLES = 20_000
 # Samples of a stretch that its folds are long enough for: some for an initial state, and as many to be scored.
 SHORTEST_STRETCH = 40
+# What the default recipe leaves to known equations: the start, the states (they say later how many there are), and the
+# outputs, which no network adds to. What corrects them is held back more than what has nothing to go by.
+WITH_PHYSICS = {
+    "init": "random",
+    "nx": 1,
+    "network": "mlp",
+    "activation": "leaky_relu",
+    "output_limits": "none",
+    "finish_parts": "both",
+    "nonlinear_decay": 1e-4,
+}
 
 
 def choose_settings(
@@ -43,9 +54,9 @@ def choose_settings(
 ) -> Config:
     """The settings of a recipe with changes; `default` gives way to what it cannot do.
 
-    It grows out of a linear approximation, and is `windows` where there is none: without inputs, and with known
-    equations, which have a start of their own. It has no folds where something else is held out, and holds out the
-    end of records that are long enough to spare it.
+    It grows out of a linear approximation, and is `windows` where there is none, without inputs; known equations are a
+    start of their own. It has no folds where something else is held out, and holds out the end of records that are
+    long enough to spare it.
 
     Args:
         recipe: the recipe asked for.
@@ -62,8 +73,10 @@ def choose_settings(
     """
     if recipe != "default":
         return recipe_config(recipe, **settings)
-    if physics is not None or (records and records[0].nu == 0):
+    if physics is None and records and records[0].nu == 0:
         return recipe_config("windows", **settings)
+    if physics is not None:
+        settings = {**WITH_PHYSICS, **settings}
     if validation is not None or settings.get("validation_fraction") or settings.get("protocol") == "paper":
         return recipe_config(recipe, **{"folds": 0, **settings})
     return recipe_config(recipe, **{**_what_is_held_out(records), **settings})
@@ -138,7 +151,7 @@ def start_problem(
             "`tau` must not be trained where no network corrects known equations, as nothing depends on it then; "
             f"got {tau!r}. Leave it out, or set correction='network'."
         )
-    known = None if plant is None else fit_known(plant, split.train, config)
+    known = None if plant is None else fit_known(plant, split.train, config, scaling)
     return make_problem(config, start, split, known, scaling)
 
 
