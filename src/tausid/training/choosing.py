@@ -142,7 +142,8 @@ class Trials:
             rival: the best choice so far, if there is one: the first folds may be enough to see that it stays so.
 
         Returns:
-            The curves; `chosen` is 0 where no simulation stayed finite, or after an interruption.
+            The curves; `chosen` is 0 and the error infinite where no simulation stayed finite, where the choice was
+            given up, and after an interruption.
         """
         curves: list[FoldCurve] = []
         for k, split in enumerate(self.splits):
@@ -150,20 +151,18 @@ class Trials:
             if label not in self.curves:
                 curve = self._train(config, split, label)
                 if self.interrupted.is_set():
-                    return FoldCurves((), (), (np.inf,), 0)
+                    return _nothing(curves)
                 self.curves[label] = curve
                 self.keep(self.curves)
             self.done += 1
             curves.append(self.curves[label])
-            found = pool_iterations(curves, config.finish_steps)
-            if rival is not None and min(found.pooled) > HOPELESS * min(self._known(rival, k + 1).pooled):
-                break
-        return found
-
-    def _known(self, config: Config, count: int) -> FoldCurves:
-        """What the first trials of a choice said."""
-        curves = [self.curves[self._label(config, k)] for k in range(count)]
+            if rival is not None and _lowest(curves, config) > HOPELESS * _lowest(self._first(rival, k + 1), rival):
+                return _nothing(curves)
         return pool_iterations(curves, config.finish_steps)
+
+    def _first(self, config: Config, count: int) -> list[FoldCurve]:
+        """What the first trials of a choice said."""
+        return [self.curves[self._label(config, k)] for k in range(count)]
 
     def _label(self, config: Config, k: int) -> str:
         return f"{describe(config)}: fold {k + 1} of {len(self.splits)}"
@@ -334,6 +333,14 @@ def without(record: Record, start: int, stop: int) -> Record:
     y = np.array(record.y, float)
     y[start:stop] = np.nan
     return dataclasses.replace(record, y=y)
+
+
+def _lowest(curves: Sequence[FoldCurve], config: Config) -> float:
+    return min(pool_iterations(curves, config.finish_steps).pooled)
+
+
+def _nothing(curves: Sequence[FoldCurve]) -> FoldCurves:
+    return FoldCurves((), (), (np.inf,), 0, sum(curve.seconds for curve in curves))
 
 
 def pool_iterations(curves: Sequence[FoldCurve], most: int) -> FoldCurves:
