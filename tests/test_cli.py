@@ -237,7 +237,7 @@ def test_two_inputs_three_outputs_and_four_records_in_one_command(tausid_command
     assert [row in table for row in ("run0", "run1", "all")] == [True] * 3
     refined = tausid_command("evaluate", summary["model"], files[0], *MIMO, "--x0", "refine", "--json")
     content = json.loads(refined.stdout)
-    assert (content["n_initial"], content["initial_state"]) == (55, "refine")
+    assert (content["n_initial"], content["initial_state"]) == (25, "refine")
 
 
 def test_records_of_one_name_are_told_apart(tausid_command, run, tmp_path):
@@ -257,7 +257,7 @@ def test_tau_is_estimated_from_several_records(tausid_command, run):
 def test_simulate_says_how_the_initial_state_was_found(tausid_command, run, tmp_path):
     arguments = ["simulate", run["json"]["model"], run["test"], *COLUMNS, "--out", tmp_path / "s.csv"]
     assert "the first 5 for the initial state (encoder)" in tausid_command(*arguments).stdout
-    assert "the first 55 for the initial state (refine)" in tausid_command(*arguments, "--x0", "refine").stdout
+    assert "the first 25 for the initial state (refine)" in tausid_command(*arguments, "--x0", "refine").stdout
 
 
 def test_without_out_a_new_folder_is_made(tausid_command, run, tmp_path):

@@ -141,7 +141,7 @@ def test_a_free_initial_state_is_found_from_the_first_samples():
     later = record.part(60, 200)  # not at rest
     model = true_oscillator(record, initial_state="free", horizon="full", substeps=4)
     simulation = model.simulate(later)
-    assert simulation.n_skipped == 50
+    assert simulation.n_skipped == 20
     np.testing.assert_allclose(simulation.y, later.y, atol=1e-4)  # least squares in single precision
 
 
@@ -318,7 +318,7 @@ def test_a_refined_initial_state_is_the_linear_least_squares_solution():
     record = oscillator_record(samples=200, noise=0.05)
     model = true_oscillator(record, substeps=4, na=3, nb=3)
     simulation = model.simulate(record, x0="refine")
-    assert (simulation.n_skipped, simulation.initial_state) == (3 + 50, "refine")
+    assert (simulation.n_skipped, simulation.initial_state) == (3 + 20, "refine")
     # The response is linear in the state at sample 3: fitted to samples 3 to 52 by ordinary least squares.
     step = expm(OSCILLATOR_A * record.ts)
     forced = model.simulate(record.part(3, 200), x0=np.zeros(2)).y[:50, 0]
@@ -331,10 +331,10 @@ def test_a_refined_initial_state_simulates_better_than_a_bad_encoder():
     record = oscillator_record(samples=300)
     later = record.part(60, 300)
     model = true_oscillator(record, substeps=4)  # its encoder has random weights
-    encoded, refined = (tausid.evaluate(model, later, x0=way, skip=55) for way in ("encoder", "refine"))
+    encoded, refined = (tausid.evaluate(model, later, x0=way, skip=25) for way in ("encoder", "refine"))
     assert refined.rmse["y"] < 1e-3 < 0.1 * encoded.rmse["y"]
-    assert (refined.n_initial, refined.n_skipped, refined.initial_state) == (55, 55, "refine")
-    assert (encoded.n_initial, encoded.n_skipped, encoded.initial_state) == (5, 55, "encoder")
+    assert (refined.n_initial, refined.n_skipped, refined.initial_state) == (25, 25, "refine")
+    assert (encoded.n_initial, encoded.n_skipped, encoded.initial_state) == (5, 25, "encoder")
     assert refined.as_dict()["initial_state"] == "refine"
 
 
@@ -343,7 +343,7 @@ def test_without_any_past_the_initial_state_is_free():
     later = record.part(60, 200)
     model = true_oscillator(record, substeps=4, na=0, nb=0)
     simulation = model.simulate(later, x0="refine")
-    assert simulation.n_skipped == 50
+    assert simulation.n_skipped == 20
     np.testing.assert_allclose(simulation.y, later.y, atol=2e-4)  # from the first sample on
     assert model.simulate(later).n_skipped == 0
 
@@ -360,8 +360,8 @@ def test_a_given_state_and_the_default_say_what_they_are():
         free.simulate(record, x0="encoder")
     with pytest.raises(ConfigError, match="unknown x0 'refined'; known: encoder, refine. Did you mean 'refine'"):
         model.simulate(record, x0="refined")
-    with pytest.raises(DataError, match="at least 56 samples for the initial state; got 50"):
-        model.check(record.part(0, 50), x0="refine")
+    with pytest.raises(DataError, match="at least 26 samples for the initial state; got 25"):
+        model.check(record.part(0, 25), x0="refine")
 
 
 # Feedthrough
