@@ -55,7 +55,6 @@ def test_folds_that_leave_nothing_are_refused():
     [
         {"folds": 1},
         {"folds": 2, "protocol": "paper"},
-        {"folds": 2, "initial_state": "free", "horizon": "full", "max_steps": 10},
     ],
 )
 def test_folds_are_checked(settings):

@@ -90,6 +90,7 @@ def test_the_cosine_schedule_falls_to_a_hundredth():
 def test_full_simulation_training_recovers_the_poles_of_a_linear_system():
     result = tausid.fit(
         oscillator_record(300),
+        recipe="windows",
         tau=2.0,
         seed=0,
         nx=2,
