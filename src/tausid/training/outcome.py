@@ -8,6 +8,7 @@ import platform
 
 from tausid.config import Config
 from tausid.training.checkpoint import fingerprint
+from tausid.training.choosing import describe
 from tausid.training.limits import describe_limits
 from tausid.training.loop import Problem, RunState
 from tausid.training.result import FitResult, FoldCurves, HistoryRow
@@ -43,13 +44,14 @@ def make_result(problem: Problem, run: RunState, curves: FoldCurves | None = Non
     iterations = sum(row.learning_rate != row.learning_rate for row in run.history)  # these have no rate
     counted = f"{iterations} iteration{'s' * (iterations > 1)} of {problem.config.finish}"
     finished = f"{counted}{_chosen_by(problem.config)}." if iterations else ""
+    structure = f"{describe(problem.config)}." if iterations and problem.config.max_steps == 0 else ""
     limited = describe_limits(problem.config.output_limits, best.output_names, best.output_units)
     return FitResult(
         model=best,
         last_model=last,
         history=run.history if curves is None else _with_pooled(run.history, curves),
         status=run.status,
-        message=" ".join(part for part in (_message(problem, run), finished, limited) if part),
+        message=" ".join(part for part in (_message(problem, run), finished, structure, limited) if part),
         steps=run.step,
         best_step=run.best_step,
         seconds=run.seconds,
