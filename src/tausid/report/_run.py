@@ -203,7 +203,7 @@ def _describe_model(model: AnyModel) -> dict[str, Any]:
     start = (
         f"encoder of the last {config.na} outputs and {config.nb} inputs"
         if config.initial_state == "encoder"
-        else "a free parameter per record"
+        else "a parameter per record; that of a new one is estimated from its first samples"
     )
     if space.physics is not None:
         plant = type(space.physics.plant).__name__
