@@ -242,7 +242,7 @@ def test_choices_are_tried_one_step_away_from_the_best():
     choice = choose(asked, start, trials)
     # Four states and a nonlinear g gain less than two per cent: what was tried first stays.
     assert (choice.config.nx, choice.config.activation, choice.config.finish_parts) == (3, "tanh", "f")
-    assert choice.curves.pooled == (0.4,) and choice.curves.seconds == trials.done == len(errors)
+    assert choice.curves.pooled == (0.4,) and choice.curves.seconds == choice.seconds == trials.done == len(errors)
 
 
 def test_initial_states_move_before_the_weights_do():

@@ -62,10 +62,12 @@ class Choice:
     Args:
         config: the settings with nothing left open.
         curves: what the folds said of it; None where validation records decide when to stop.
+        seconds: time spent on all trials.
     """
 
     config: Config
-    curves: FoldCurves | None
+    curves: FoldCurves | None = None
+    seconds: float = 0.0
 
 
 def close_settings(config: Config, *, held_out: bool) -> Config:
@@ -220,7 +222,8 @@ def choose(asked: Config, start: Config, trials: Trials) -> Choice:
             if not min(found.pooled) < BETTER * min(curves.pooled):
                 break
             best, curves = step, found
-    return Choice(best, dataclasses.replace(curves, seconds=spent, trials=trials.done) if asked.folds else None)
+    said = dataclasses.replace(curves, seconds=spent, trials=trials.done) if asked.folds else None
+    return Choice(best, said, spent)
 
 
 def count_choices(asked: Config) -> int:

@@ -29,7 +29,7 @@ from tausid.training.checkpoint import (
     save_checkpoint,
     save_fold_curves,
 )
-from tausid.training.choosing import TrialPoint, Trials, choose, close_settings, count_choices, hold_out
+from tausid.training.choosing import Choice, TrialPoint, Trials, choose, close_settings, count_choices, hold_out
 from tausid.training.ensemble import Plan, check_ensemble, combine, member_folder, train_members
 from tausid.training.finishing import finish
 from tausid.training.folds import cut_folds, fold_config, train_folds
@@ -140,10 +140,13 @@ def fit(
         if config.folds and config.max_steps > 0:
             problem, run, curves = _train_folds(problem, folder, report, interrupted)
         else:
+            choice = Choice(problem.config)
             if held_out and config.max_steps == 0:
                 start = functools.partial(start_problem, tau=tau, plant=plant)
-                problem, curves = _choose(config, problem, start, folder, report, interrupted)
-            run = _begin(problem, folder)
+                problem, choice = _choose(config, problem, start, folder, report, interrupted)
+            run, curves = _begin(problem, folder), choice.curves
+            if not run.finished:
+                run = dataclasses.replace(run, seconds=run.seconds + choice.seconds)
         run = _train(problem, run, folder, report, interrupted)
         if config.finish != "none" and run.status in ("completed", "early-stopped"):
             run = _finish(problem, run, curves, folder, report, interrupted)
@@ -230,12 +233,12 @@ def _choose(
     folder: Path | None,
     report: Callable[[ProgressUpdate], None],
     interrupted: threading.Event,
-) -> tuple[Problem, FoldCurves | None]:
-    """The problem with what held-out data say of its structure, and where it ends by folds; trials that an interrupted
-    run has on disk are not repeated."""
+) -> tuple[Problem, Choice]:
+    """The problem with what held-out data say of its structure, and what they say of its end; trials that an
+    interrupted run has on disk are not repeated."""
     most, first, choices = problem.config.finish_steps, problem, count_choices(asked)
     if choices == 1 and not asked.folds:
-        return problem, None
+        return problem, Choice(problem.config)
 
     def make(config: Config, split: Split) -> Problem:
         bla = approximate(split.train, config, order=config.order) if config.init == "bla" else None
@@ -268,7 +271,7 @@ def _choose(
     choice = choose(asked, problem.config, trials)
     if choice.config != problem.config:
         problem = start(choice.config, split=problem.split)
-    return problem, choice.curves
+    return problem, choice
 
 
 def _finish(
@@ -285,10 +288,8 @@ def _finish(
         return run
     if interrupted.is_set():
         return dataclasses.replace(run, status="interrupted")
-    if curves is not None:
-        run = dataclasses.replace(run, seconds=run.seconds + curves.seconds)
-        if curves.chosen == 0:
-            return dataclasses.replace(run, status="diverged")
+    if curves is not None and curves.chosen == 0:
+        return dataclasses.replace(run, status="diverged")
     most, ahead = config.finish_steps, 0
     if curves is not None:
         most, ahead = curves.chosen, curves.trials * config.finish_steps
