@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
+import problems
 import pytest
 from problems import wiener_record
 
@@ -24,16 +25,7 @@ from tausid.training.ensemble import Plan, combine, train_members
 from tausid.training.interruption import interruptible
 from tausid.training.protocols import Split
 
-SMALL = {
-    "recipe": "windows",
-    "tau": 2.0,
-    "nx": 2,
-    "hidden": (8,),
-    "horizon": 20,
-    "batch": 16,
-    "max_steps": 60,
-    "validate_every": 20,
-}
+SMALL = {"tau": 2.0, **{name: value for name, value in problems.SMALL.items() if name != "progress"}}
 QUIET = {"progress": None, "workers": 1}
 
 

@@ -20,8 +20,9 @@ from tausid import ConfigError, DataError, Record
 from tausid.config import Config
 from tausid.tau import Tau
 from tausid.training import second_order
-from tausid.training.choosing import BETTER, Trials, choose, describe, hold_out, pool_iterations, stretch
+from tausid.training.choosing import BETTER, Trials, choose, describe, hold_out, pool_iterations
 from tausid.training.finishing import Search, expectation, finish
+from tausid.training.folds import stretch
 from tausid.training.loop import Problem, start_run
 from tausid.training.protocols import Split
 from tausid.training.result import FoldCurve, FoldCurves

@@ -21,6 +21,7 @@ from tausid.errors import ConfigError, DataError
 from tausid.free_run import SAMPLES_PER_STATE, initial_samples
 from tausid.records import Record
 from tausid.training.finishing import finish
+from tausid.training.folds import stretch
 from tausid.training.loop import Problem, RunState, start_run
 from tausid.training.protocols import Split
 from tausid.training.result import FoldCurve, FoldCurves
@@ -303,23 +304,6 @@ def _fold(records: Sequence[Record], k: int, config: Config) -> Split:
         else:
             train.append(record)
     return Split(tuple(train), tuple(held_out))
-
-
-def stretch(samples: int, k: int, folds: int, kept: int) -> tuple[int, int]:
-    """Where the k-th stretch of a record lies.
-
-    Args:
-        samples: length of the record.
-        k: which stretch, from 0.
-        folds: how many stretches of equal length there are.
-        kept: leading samples of the record that stay, at most half a stretch: without them nothing would be known of
-            its initial state.
-
-    Returns:
-        Its first sample, and the first after it.
-    """
-    start, stop = (round(samples * i / folds) for i in (k, k + 1))
-    return max(start, min(kept, samples // (2 * folds))), stop
 
 
 def without(record: Record, start: int, stop: int) -> Record:

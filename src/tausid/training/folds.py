@@ -42,7 +42,7 @@ def _cut_fold(records: Sequence[Record], config: Config, k: int) -> Split:
     train: list[Record] = []
     validation: list[Record] = []
     for record in records:
-        start, stop = (round(len(record) * i / config.folds) for i in (k, k + 1))
+        start, stop = stretch(len(record), k, config.folds)
         rest = ((0, start), (stop, len(record)))
         train += [record.part(a, b) for a, b in rest if b - a >= n_initial + horizon]
         validation.append(record.part(max(0, start - n_initial), stop))
@@ -54,6 +54,23 @@ def _cut_fold(records: Sequence[Record], config: Config, k: int) -> Split:
             "Use fewer folds, a shorter horizon, or longer records."
         )
     return Split(tuple(train), tuple(validation))
+
+
+def stretch(samples: int, k: int, folds: int, kept: int = 0) -> tuple[int, int]:
+    """Where the k-th stretch of a record lies.
+
+    Args:
+        samples: length of the record.
+        k: which stretch, from 0.
+        folds: how many stretches of equal length there are.
+        kept: leading samples of the record that stay, at most half a stretch: without them nothing would be known of
+            its initial state.
+
+    Returns:
+        Its first sample, and the first after it.
+    """
+    start, stop = (round(samples * i / folds) for i in (k, k + 1))
+    return max(start, min(kept, samples // (2 * folds))), stop
 
 
 def fold_config(config: Config) -> Config:

@@ -20,6 +20,7 @@ from tausid.scaling import Scaling
 from tausid.simulation import Model, longest_step, make_integrator, with_limits
 from tausid.tau import Tau
 from tausid.tau_estimation import TauEstimate
+from tausid.training.choosing import UNDECIDED
 from tausid.training.known import KnownStart, fit_known, start_from_known
 from tausid.training.limits import settle_limits
 from tausid.training.loop import Problem, Stage
@@ -34,12 +35,10 @@ SHORTEST_STRETCH = 40
 # What the default recipe leaves to known equations: the start, the states (they say later how many there are), and the
 # outputs, which no network adds to. What corrects them is held back more than what has nothing to go by.
 WITH_PHYSICS = {
+    **UNDECIDED,
     "init": "random",
     "nx": 1,
-    "network": "mlp",
-    "activation": "leaky_relu",
     "output_limits": "none",
-    "finish_parts": "both",
     "nonlinear_decay": 1e-4,
 }
 
