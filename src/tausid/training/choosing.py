@@ -168,7 +168,7 @@ class Trials:
         return [self.curves[self._label(config, k)] for k in range(count)]
 
     def _label(self, config: Config, k: int) -> str:
-        return f"{describe(config)}: fold {k + 1} of {len(self.splits)}"
+        return describe(config) + (f": fold {k + 1} of {len(self.splits)}" if config.folds else "")
 
     def _train(self, config: Config, split: Split, label: str) -> FoldCurve:
         began = time.perf_counter()
@@ -194,6 +194,8 @@ class Trials:
         try:
             return self.make(config, split)
         except DataError as error:
+            if not config.folds:
+                raise
             raise DataError(
                 f"each fold must be able to train without its stretch; {label} is not: {error} Use fewer folds, or "
                 "folds=0 with validation records."
@@ -216,7 +218,8 @@ def choose(asked: Config, start: Config, trials: Trials) -> Choice:
     for candidates in _ladders(asked, start, trials.most_states):
         for change in candidates:
             step = dataclasses.replace(best, **change)
-            if trials.interrupted.is_set():
+            more_helped = start.order < best.order
+            if trials.interrupted.is_set() or (more_helped and step.order < start.order):
                 break
             found = trials.of(step, rival=best)
             spent += found.seconds
