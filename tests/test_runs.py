@@ -43,7 +43,7 @@ def odd_experiment() -> Experiment:
 
 
 def test_experiments_come_back_bit_for_bit(tmp_path):
-    from tausid.runs import _read_experiments
+    from tausid.runs._folder import _read_experiments
 
     written = odd_experiment()
     write_experiments(tmp_path, [written])
@@ -102,7 +102,7 @@ def test_what_is_no_run_is_refused(tmp_path):
 
 
 def test_records_of_something_else_are_refused(tmp_path):
-    from tausid.runs import _read_experiments
+    from tausid.runs._folder import _read_experiments
     from tausid.storage import write_arrays
 
     write_arrays(tmp_path / "records.safetensors", {}, kind="records", content={"experiments": [{"role": "test"}]})
