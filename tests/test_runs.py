@@ -43,11 +43,11 @@ def odd_experiment() -> Experiment:
 
 
 def test_experiments_come_back_bit_for_bit(tmp_path):
-    from tausid.runs import _read_experiments
+    from tausid.runs._experiments import read_experiments
 
     written = odd_experiment()
     write_experiments(tmp_path, [written])
-    (read,) = _read_experiments(tmp_path)
+    (read,) = read_experiments(tmp_path)
     assert (read.role, read.skip, read.simulation.n_skipped, read.simulation.status) == ("test", 2, 1, "diverged")
     for field in dataclasses.fields(Record):
         np.testing.assert_array_equal(getattr(read.record, field.name), getattr(written.record, field.name))
@@ -102,12 +102,12 @@ def test_what_is_no_run_is_refused(tmp_path):
 
 
 def test_records_of_something_else_are_refused(tmp_path):
-    from tausid.runs import _read_experiments
+    from tausid.runs._experiments import read_experiments
     from tausid.storage import write_arrays
 
     write_arrays(tmp_path / "records.safetensors", {}, kind="records", content={"experiments": [{"role": "test"}]})
     with pytest.raises(StorageError, match="must hold records; it does not"):
-        _read_experiments(tmp_path)
+        read_experiments(tmp_path)
 
 
 def test_sums_are_sha256(tmp_path):
