@@ -54,6 +54,12 @@ def test_imports_go_one_way(path: Path) -> None:
     assert not backwards
 
 
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_private_files_belong_to_their_package(path: Path) -> None:
+    imported = re.findall(r"^\s*from tausid\.(\w+)\._", path.read_text(), re.MULTILINE)
+    assert {name for name in imported if name != top_level(path)} == set()
+
+
 def test_every_name_is_defined() -> None:
     # The linter's rule is off, as it takes jaxtyping's shapes for names; it is asked here, and shapes are left out.
     command = f"{sys.executable} -m ruff check --isolated --select F821 --output-format json {SOURCE}"

@@ -12,8 +12,7 @@ from scipy.linalg import expm
 from tausid.clocks import has_one_clock, median_step, on_one_clock
 from tausid.display import html_table
 from tausid.errors import ConfigError, unknown_name
-from tausid.linear import LinearModel, estimate_bla
-from tausid.linear._convert import state_offset
+from tausid.linear import LinearModel, estimate_bla, state_offset
 from tausid.records import Record, Records, as_records
 from tausid.scaling import Scaling
 

@@ -1,5 +1,6 @@
 """Best linear approximation: parametric (state space) and nonparametric (frequency response). No JAX here."""
 
+from tausid.linear._convert import state_offset as state_offset
 from tausid.linear._estimate import estimate_bla as estimate_bla
 from tausid.linear._frf import FrequencyResponse as FrequencyResponse
 from tausid.linear._frf import estimate_frf as estimate_frf

@@ -10,6 +10,7 @@ from tausid.plots._residuals import plot_states as plot_states
 from tausid.plots._scaling import plot_time_scaling as plot_time_scaling
 from tausid.plots._study import plot_study_boxes as plot_study_boxes
 from tausid.plots._style import check_picture as check_picture
+from tausid.plots._style import figure_bytes as figure_bytes
 from tausid.plots._style import save_figure as save_figure
 from tausid.plots._tau import plot_tau as plot_tau
 from tausid.plots._training import plot_history as plot_history

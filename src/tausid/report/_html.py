@@ -61,7 +61,7 @@ def picture(figure: Figure, alt: str) -> dict[str, str]:
     Returns:
         The image's address and its description.
     """
-    from tausid.plots._style import figure_bytes
+    from tausid.plots import figure_bytes
 
     drawn = base64.b64encode(figure_bytes(figure, "svg", outlines=True)).decode()
     return {"source": f"data:image/svg+xml;base64,{drawn}", "alt": alt}
