@@ -232,6 +232,7 @@ def test_choices_are_tried_one_step_away_from_the_best():
     start = dataclasses.replace(asked, nx=2, network="mlp", activation="leaky_relu", finish_parts="f")
     errors = {
         "2 states, leaky_relu, f nonlinear": 1.0,
+        "1 state, leaky_relu, f nonlinear": 2.0,
         "3 states, leaky_relu, f nonlinear": 0.5,
         "4 states, leaky_relu, f nonlinear": 0.495,
         "3 states, tanh, f nonlinear": 0.4,
@@ -239,10 +240,18 @@ def test_choices_are_tried_one_step_away_from_the_best():
         "3 states, tanh, f and g nonlinear": 0.399,
     }
     trials = scripted(errors)
-    choice = choose(asked, start, trials)  # one state, which is not in the table, is not tried: more of them helped
+    choice = choose(asked, start, trials)
     # Four states and a nonlinear g gain less than two per cent: what was tried first stays.
     assert (choice.config.nx, choice.config.activation, choice.config.finish_parts) == (3, "tanh", "f")
     assert choice.curves.pooled == (0.4,) and choice.curves.seconds == choice.seconds == trials.done == len(errors)
+
+
+def test_all_fewer_states_are_tried_and_more_only_where_none_of_them_helps():
+    asked = tausid.recipe_config(hidden=(3,), activation="tanh", network="mlp", finish_parts="f")
+    errors = {5: 1.0, 1: 2.0, 2: 0.3, 3: 0.6, 4: 0.7}  # not monotonic; six states are not in the table
+    trials = scripted({f"{n} state{'s' * (n > 1)}, tanh, f nonlinear": error for n, error in errors.items()})
+    choice = choose(asked, dataclasses.replace(asked, nx=5), trials)
+    assert choice.config.nx == 2 and trials.done == len(errors)
 
 
 def test_initial_states_move_before_the_weights_do():

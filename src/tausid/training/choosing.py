@@ -218,8 +218,8 @@ def choose(asked: Config, start: Config, trials: Trials) -> Choice:
     for candidates in _ladders(asked, start, trials.most_states):
         for change in candidates:
             step = dataclasses.replace(best, **change)
-            more_helped = start.order < best.order
-            if trials.interrupted.is_set() or (more_helped and step.order < start.order):
+            fewer_helped = best.order < start.order
+            if trials.interrupted.is_set() or (fewer_helped and step.order > start.order):
                 break
             found = trials.of(step, rival=best)
             spent += found.seconds
@@ -230,23 +230,27 @@ def choose(asked: Config, start: Config, trials: Trials) -> Choice:
     return Choice(best, said, spent)
 
 
-def count_choices(asked: Config) -> int:
-    """How many choices are tried at least.
+def count_choices(asked: Config, start: Config) -> int:
+    """How many choices there are to try, or one or two more or fewer, as they turn out.
 
     Args:
-        asked: the settings.
+        asked: the settings, some of them `auto`.
+        start: the same with the first choice in place of these.
 
     Returns:
-        One, and one more for each that is one step away.
+        One, and one more for each alternative.
     """
-    return 1 + 2 * is_open(asked, "nx") + sum(is_open(asked, name) for name in OTHERS)
+    return 1 + start.order * is_open(asked, "nx") + sum(is_open(asked, name) for name in OTHERS)
 
 
 def _ladders(asked: Config, start: Config, most_states: int) -> Iterator[Iterator[dict[str, Any]]]:
-    """Changes to be tried one after the other, each series as long as it gets better: more states, fewer, and so on."""
+    """Changes to be tried one after the other, each series as long as it gets better: fewer states, more, and so on.
+
+    A linear model takes additional states for what is nonlinear, so that much fewer may do: all of them are tried.
+    """
     if is_open(asked, "nx"):
+        yield from (iter([{"nx": n}]) for n in range(1, start.order))
         yield ({"nx": n} for n in range(start.order + 1, min(2 * start.order + 1, most_states) + 1))
-        yield ({"nx": n} for n in range(start.order - 1, 0, -1))
     for name, value in OTHERS.items():
         if is_open(asked, name):
             yield iter([{name: value}])

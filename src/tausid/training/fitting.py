@@ -130,7 +130,9 @@ def fit(
         options = {"records": records, "tau": found, "nx": nx, "physics": physics, "recipe": recipe,
                    "protocol": protocol, "validation": validation, "test": test, "resume": resume,
                    "overwrite": overwrite, **settings}  # fmt: skip
-        return _fit_members(problem, options, ensemble, keep, workers, None if out is None else Path(out), progress)
+        plan = Plan(fit, options, tuple(range(seed, seed + ensemble)), all_steps(config, problem.config),
+                    None if out is None else Path(out))  # fmt: skip
+        return _fit_members(problem, plan, keep, workers, progress)
     folder = None if out is None else _prepare_folder(Path(out), resume=resume, overwrite=overwrite)
     reporter = make_reporter(progress, problem.initial_model)
     if progress == "auto" and config.engine == "auto":
@@ -156,24 +158,20 @@ def fit(
 
 def _fit_members(
     problem: Problem,
-    options: dict[str, Any],
-    count: int,
+    plan: Plan,
     keep: int | None,
     workers: int | None,
-    out: Path | None,
     progress: Callable[[ProgressUpdate], None] | str | None,
 ) -> FitResult:
-    config = problem.config
-    if out is not None:
-        for number in range(count):
-            resume, overwrite = options["resume"], options["overwrite"]
-            _prepare_folder(member_folder(out, number), resume=resume, overwrite=overwrite)
-    seeds = tuple(range(config.seed, config.seed + count))
+    if plan.out is not None:
+        for number in range(len(plan.seeds)):
+            resume, overwrite = plan.options["resume"], plan.options["overwrite"]
+            _prepare_folder(member_folder(plan.out, number), resume=resume, overwrite=overwrite)
     # Folders were looked at above: what a member finds in its own by now is its own.
-    plan = Plan(fit, {**options, "resume": True, "overwrite": False}, seeds, all_steps(config), out)
+    plan = dataclasses.replace(plan, options={**plan.options, "resume": True, "overwrite": False})
     with make_reporter(progress, problem.initial_model) as report:
         results = train_members(plan, report, workers=workers)
-    interrupted = len(results) < count or any(result.status == "interrupted" for result in results)
+    interrupted = len(results) < len(plan.seeds) or any(result.status == "interrupted" for result in results)
     if not results:  # stopped before any member took a step: the untrained model is what there is
         results = [make_result(problem, dataclasses.replace(start_run(problem), status="interrupted"))]
     return combine(results, problem.split, keep=keep, interrupted=interrupted)
@@ -236,7 +234,7 @@ def _choose(
 ) -> tuple[Problem, Choice]:
     """The problem with what held-out data say of its structure, and what they say of its end; trials that an
     interrupted run has on disk are not repeated."""
-    most, first, choices = problem.config.finish_steps, problem, count_choices(asked)
+    most, first, choices = problem.config.finish_steps, problem, count_choices(asked, problem.config)
     if choices == 1 and not asked.folds:
         return problem, Choice(problem.config)
 
@@ -322,18 +320,19 @@ def _plant_of(problem: Problem) -> AbstractPhysics | None:
     return None if known is None else known.plant
 
 
-def all_steps(config: Config) -> int:
+def all_steps(asked: Config, start: Config) -> int:
     """All steps of a fit, for its progress: those of Adam, of trials on held-out data, and of the finish.
 
     Args:
-        config: the settings.
+        asked: the settings, some of them `auto`.
+        start: the same with the first choice in place of these.
 
     Returns:
         The number, about.
     """
-    last = 0 if config.finish == "none" else config.finish_steps
-    trials = count_choices(config) * max(config.folds, 1) if config.max_steps == 0 else 0
-    return config.max_steps + last * (1 + trials)
+    last = 0 if start.finish == "none" else start.finish_steps
+    trials = count_choices(asked, start) * max(start.folds, 1) if start.max_steps == 0 else 0
+    return start.max_steps + last * (1 + trials)
 
 
 def _train_folds(
