@@ -22,6 +22,7 @@ import tausid
 from tausid import ConfigError, DataError, StorageError
 from tausid.processes import LocalWorkers
 from tausid.study import StudyResults, executors, parse_spec, read_results, read_spec, run_study, study_counts
+from tausid.study.locks import RUN_LOCK, hold
 from tausid.study.store import JOURNAL, Store
 from tausid.training.protocols import split_records
 
@@ -342,6 +343,29 @@ def test_a_dask_cluster_computes_a_study_and_survives_a_killed_worker(tmp_path):
     by_hand = tausid.fit(wiener_record(200), seed=0, progress=None, **{**LONG, "max_steps": 2000})
     model = tausid.load_model(spec.parent / "runs" / results.rows[0]["model"])
     np.testing.assert_allclose(model.state_space.A, by_hand.model.state_space.A, rtol=1e-6)
+
+
+def test_a_dask_cluster_may_have_no_workers_yet_and_ctrl_c_does_not_wait_for_them(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    spec = write_study(tmp_path / "s", {**LONG, "max_steps": 10**6, "patience": 10**6}, "seed = [0]")
+    folder = spec.parent / "runs" / "seed=0"
+    options = {"n_workers": 0, "threads_per_worker": 1, "processes": True, "protocol": "tcp", "dashboard_address": None}
+    with (
+        distributed.LocalCluster(**options) as cluster,
+        start(spec, "--scheduler", cluster.scheduler_address) as process,
+    ):
+        assert "waiting for workers" in process.stderr.readline()
+        cluster.scale(1)
+        wait_for((folder / "checkpoint.safetensors").exists)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=240)
+        with hold(folder / RUN_LOCK, seconds=0.0) as held:
+            assert not held  # the worker is still at it: who resumes now must not write there
+    assert process.returncode == 130
+    assert "nothing is lost. Go on with: tausid study run" in errors
+    assert "Traceback" not in errors
+    counts = study_counts(spec.parent)
+    assert (counts.waiting, counts.running, counts.finished) == (1, 0, 0)
 
 
 def test_a_scheduler_that_does_not_answer_is_refused(tmp_path, monkeypatch):
