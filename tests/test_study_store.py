@@ -13,7 +13,7 @@ from studies import QUICK, TINY, write_study
 
 from tausid import ConfigError, ExecutorError, StorageError
 from tausid.errors import MissingExtraError
-from tausid.study import coordinator, parse_spec, read_results, run_study, study_counts, work
+from tausid.study import coordinator, executors, parse_spec, read_results, run_study, study_counts, work
 from tausid.study.locks import RUN_LOCK, STUDY_LOCK, hold
 from tausid.study.store import JOURNAL, Store
 
@@ -206,6 +206,22 @@ def test_a_cancelled_run_ends_the_study_in_words_and_waits(spec):
     with pytest.raises(ExecutorError, match="'seed=0' was, or its scheduler is gone. Go on with --resume"):
         run_study(spec, executor=Cancelling())
     assert study_counts(spec.parent).waiting == 2
+
+
+class Client:
+    """A client whose scheduler went away."""
+
+    def __init__(self, status: str) -> None:
+        self.status = status
+
+    def nthreads(self) -> dict[str, int]:
+        raise OSError("timed out")
+
+
+@pytest.mark.parametrize("status", ["connecting", "closed"])
+def test_a_scheduler_that_went_away_is_told_in_words(status):
+    with pytest.raises(ExecutorError, match="the scheduler tcp://x must answer while a study runs.*--resume"):
+        executors._count_threads(Client(status), "tcp://x")
 
 
 def test_what_is_queued_is_cancelled_when_a_study_stops(spec, monkeypatch):
