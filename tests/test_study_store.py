@@ -292,7 +292,8 @@ def test_a_coordinator_that_was_taken_for_dead_leaves_its_run_to_the_other(tmp_p
         ),
     ],
 )
-def test_a_storage_that_is_none_is_refused(spec, storage, error, message):
+def test_a_storage_that_is_none_is_refused(spec, storage, error, message, monkeypatch):
+    monkeypatch.chdir(spec.parent)  # where a journal of that name would appear
     with pytest.raises(error, match=message):
         run_study(spec, storage=storage)
     with pytest.raises(error, match=message):
