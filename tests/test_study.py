@@ -8,83 +8,23 @@ import json
 import os
 import resource
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 from problems import wiener_record
+from studies import LONG, QUICK, TINY, start, steps_in, wait_for, workers_of, write_study
 
 import tausid
 from tausid import ConfigError, DataError, StorageError
 from tausid.processes import LocalWorkers
-from tausid.storage import read_arrays
 from tausid.study import StudyResults, executors, parse_spec, read_results, read_spec, run_study, study_counts
+from tausid.study.locks import RUN_LOCK, hold
 from tausid.study.store import JOURNAL, Store
 from tausid.training.protocols import split_records
-
-QUICK = {"recipe": "windows", "nx": 2, "hidden": [8], "horizon": 20, "batch": 8, "max_steps": 20, "validate_every": 10}
-# Long enough to be killed in its middle: chunks of 25 steps take some milliseconds, checkpoints come every 0.05 s.
-LONG = {**QUICK, "max_steps": 3000, "patience": 3000, "validate_every": 25}
-
-
-def write_study(folder: Path, settings: dict, axes: str) -> Path:
-    """A spec and its data in a folder."""
-    record = wiener_record(200)
-    columns = np.column_stack([record.u, record.y])
-    folder.mkdir(parents=True, exist_ok=True)
-    np.savetxt(folder / "data.csv", columns, delimiter=",", header="u,y", comments="")
-    lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
-    data = '[data]\ntrain = "data.csv"\ninputs = ["u"]\noutputs = ["y"]\nts = 0.5\n'
-    spec = folder / "study.toml"
-    spec.write_text(f"{data}[settings]\n" + "\n".join(lines) + f"\n[axes]\n{axes}\n")
-    return spec
-
-
-def start(spec: Path, *arguments: str, **options) -> subprocess.Popen:
-    """`tausid study run` as a process group of its own, with checkpoints in quick succession."""
-    code = (
-        "import tausid.training.fitting as fitting; fitting.SECONDS_BETWEEN_CHECKPOINTS = 0.05\n"
-        "from tausid.cli import main; main()"
-    )
-    # A worker is a fresh process: it must be told about the checkpoints, too.
-    (spec.parent / "sitecustomize.py").write_text(
-        "import os, sys\nif os.environ.get('QUICK_CHECKPOINTS'):\n"
-        "    import tausid.training.fitting as fitting\n    fitting.SECONDS_BETWEEN_CHECKPOINTS = 0.05\n"
-    )
-    path = os.pathsep.join(filter(None, [str(spec.parent), os.environ.get("PYTHONPATH")]))
-    return subprocess.Popen(
-        [sys.executable, "-c", code, "study", "run", str(spec), *arguments],
-        env={**os.environ, "PYTHONPATH": path, "QUICK_CHECKPOINTS": "1"},
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        **options,
-    )
-
-
-def wait_for(happened: Callable[[], object], seconds: float = 240.0) -> None:  # machines may be busy
-    end = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.02)
-
-
-def workers_of(process: subprocess.Popen) -> list[int]:
-    found = subprocess.run(["pgrep", "-P", str(process.pid), "-f", "spawn_main"], text=True, stdout=subprocess.PIPE)
-    return [int(line) for line in found.stdout.split()]
-
-
-def steps_in(checkpoint: Path) -> int:
-    with contextlib.suppress(StorageError):
-        arrays, _ = read_arrays(checkpoint, kind="checkpoint")
-        return int(next(value for name, value in arrays.items() if name == "['optimiser'].step"))
-    return 0
 
 
 @pytest.fixture(scope="module")
@@ -156,9 +96,6 @@ def test_a_summary_has_the_numbers_of_its_runs():
         StudyResults("x", rows).summary(score="rmse")
 
 
-TINY = {"data": "@cascaded_tanks", "axes": {"seed": [0]}}
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -170,7 +107,7 @@ TINY = {"data": "@cascaded_tanks", "axes": {"seed": [0]}}
         ({"data": "@cascaded_tanks"}, "a study must say its seeds"),
         ({**TINY, "axes": {"seed": 3}}, "axis `seed` must be a list of values, or a range"),
         ({**TINY, "axes": {"seed": {"rnage": [3]}}}, "unknown kind of range for axis `seed` 'rnage'.*'range'"),
-        ({**TINY, "axes": {"seed": {"range": "ab"}}}, "axis `seed`: range = 'ab' must be as in numpy"),
+        ({**TINY, "axes": {"seed": {"range": ["ab"]}}}, r"axis `seed`: range = \['ab'\] must be as in numpy"),
         ({**TINY, "axes": {"seed": [0, 0]}}, "runs of a study must differ; 'seed=0' comes twice"),
         ({**TINY, "settings": {"seed": 1}}, "`seed` must be in one place"),
         ({**TINY, "settings": {"tau": 1.0, "ts_over_tau": 1.0}}, "a run must have one tau"),
@@ -268,7 +205,7 @@ def test_a_killed_worker_costs_nothing_its_run_goes_on_from_its_checkpoint(tmp_p
 def test_a_killed_coordinator_loses_no_run_and_repeats_none(tmp_path):
     spec = write_study(tmp_path / "s", {**LONG, "max_steps": 2000}, "seed = [0, 1, 2, 3]")
     with start(spec, "--workers", "2") as process:
-        wait_for((spec.parent / "results.csv").exists)
+        wait_for(lambda: (spec.parent / "results.csv").exists() and read_results(spec.parent).rows)
         workers = workers_of(process)
         process.kill()
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))  # no orphan goes on
@@ -406,6 +343,29 @@ def test_a_dask_cluster_computes_a_study_and_survives_a_killed_worker(tmp_path):
     by_hand = tausid.fit(wiener_record(200), seed=0, progress=None, **{**LONG, "max_steps": 2000})
     model = tausid.load_model(spec.parent / "runs" / results.rows[0]["model"])
     np.testing.assert_allclose(model.state_space.A, by_hand.model.state_space.A, rtol=1e-6)
+
+
+def test_a_dask_cluster_may_have_no_workers_yet_and_ctrl_c_does_not_wait_for_them(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    spec = write_study(tmp_path / "s", {**LONG, "max_steps": 10**6, "patience": 10**6}, "seed = [0]")
+    folder = spec.parent / "runs" / "seed=0"
+    options = {"n_workers": 0, "threads_per_worker": 1, "processes": True, "protocol": "tcp", "dashboard_address": None}
+    with (
+        distributed.LocalCluster(**options) as cluster,
+        start(spec, "--scheduler", cluster.scheduler_address) as process,
+    ):
+        assert "waiting for workers" in process.stderr.readline()
+        cluster.scale(1)
+        wait_for((folder / "checkpoint.safetensors").exists)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=240)
+        with hold(folder / RUN_LOCK, seconds=0.0) as held:
+            assert not held  # the worker is still at it: who resumes now must not write there
+    assert process.returncode == 130
+    assert "nothing is lost. Go on with: tausid study run" in errors
+    assert "Traceback" not in errors
+    counts = study_counts(spec.parent)
+    assert (counts.waiting, counts.running, counts.finished) == (1, 0, 0)
 
 
 def test_a_scheduler_that_does_not_answer_is_refused(tmp_path, monkeypatch):

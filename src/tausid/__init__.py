@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tausid.errors import ConfigError as ConfigError
     from tausid.errors import DataError as DataError
     from tausid.errors import DivergenceError as DivergenceError
+    from tausid.errors import ExecutorError as ExecutorError
     from tausid.errors import StorageError as StorageError
     from tausid.errors import TausidError as TausidError
     from tausid.evaluation import Score as Score
@@ -70,6 +71,7 @@ _HOMES = {
     "DataError": "errors",
     "Dataset": "records",
     "DivergenceError": "errors",
+    "ExecutorError": "errors",
     "EnsembleModel": "ensembles",
     "FitResult": "training",
     "FixedStep": "rollout",

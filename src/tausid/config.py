@@ -401,7 +401,7 @@ def recipe_config(recipe: str = "default", **settings: Any) -> Config:
         >>> recipe_config("paper", nx=2).barrier_weight
         1000000000000.0
     """
-    if recipe not in RECIPES:
+    if not isinstance(recipe, str) or recipe not in RECIPES:
         raise ConfigError(unknown_name("recipe", recipe, RECIPES))
     return _with_settings(RECIPES[recipe], settings)
 

@@ -25,6 +25,10 @@ class StorageError(TausidError, RuntimeError):
     """A file cannot be read or written as what it should be: truncated, foreign, too new, no permission."""
 
 
+class ExecutorError(TausidError, RuntimeError):
+    """What computes the runs of a study is gone: a scheduler that no longer answers, calls that were cancelled."""
+
+
 class DivergenceError(TausidError, RuntimeError):
     """A simulation or a training left the finite numbers."""
 

@@ -26,6 +26,19 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def check_workers(count: int | None) -> None:
+    """Check a number of calls at a time.
+
+    Args:
+        count: the number; None for one per core.
+
+    Raises:
+        ConfigError: fewer than one.
+    """
+    if count is not None and count < 1:
+        raise ConfigError(f"`workers` must be at least 1; got {count}. Leave it out for one per core.")
+
+
 class LocalWorkers(Executor):
     """Single-threaded processes, each a pool of its own: one that dies takes no other with it.
 
@@ -45,8 +58,7 @@ class LocalWorkers(Executor):
         initializer: Callable[..., None] | None = None,
         initargs: tuple[Any, ...] = (),
     ) -> None:
-        if count is not None and count < 1:
-            raise ConfigError(f"`workers` must be at least 1; got {count}. Leave it out for one per core.")
+        check_workers(count)
         self.slots = count or usable_cores()
         self._first = (initializer, initargs)
         self._idle = [_new_pool(*self._first) for _ in range(self.slots)]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,14 +14,16 @@ from rich.console import Console
 from rich.table import Table
 
 from tausid.cli.options import Json, split_pair
-from tausid.errors import ConfigError, StorageError
+from tausid.errors import ConfigError, ExecutorError, StorageError
 
 if TYPE_CHECKING:
     from tausid.study import StudyResults, StudyUpdate
 
 app = typer.Typer(help="Many trainings: run them, look at them, compare them.", no_args_is_help=True)
 Folder = Annotated[Path, typer.Argument(metavar="STUDY", help="A study's folder.")]
-ScoreColumn = Annotated[str, typer.Option("--score", help="Column to compare.")]
+ScoreColumn = Annotated[
+    str | None, typer.Option("--score", help="Column to compare; the test error by default, or the validation error.")
+]
 By = Annotated[list[str] | None, typer.Option("--by", help="Column to group by; repeat for several.")]
 
 
@@ -38,8 +40,9 @@ def run(
     from tausid.study import run_study
 
     hint = shlex.join(["tausid", *(word for word in sys.argv[1:] if word != "--resume"), "--resume"])
+    shown = _Shown()
     try:
-        with _reporter() as report:
+        with shown:
             results = run_study(
                 spec,
                 out=out,
@@ -47,15 +50,15 @@ def run(
                 scheduler=scheduler,
                 storage=storage,
                 resume=resume,
-                report=report,
+                report=shown,
             )
     except KeyboardInterrupt:
         print(f"stopped; nothing is lost. Go on with: {hint}", file=sys.stderr)
         raise typer.Exit(130) from None
-    except StorageError as error:
-        print(f"error: {error}\nGo on with: {hint}", file=sys.stderr)
+    except (ExecutorError, StorageError) as error:
+        print(f"error: {error}" + (f"\nGo on with: {hint}" if shown.begun else ""), file=sys.stderr)
         raise typer.Exit(2) from None
-    print_table(results, None, "test_rmse")
+    print_table(results)
 
 
 @app.command("status")
@@ -78,7 +81,7 @@ def status(
 def table(
     study: Folder,
     by: By = None,
-    score: ScoreColumn = "test_rmse",
+    score: ScoreColumn = None,
     runs: Annotated[bool, typer.Option("--runs", help="One row per run instead of one per group.")] = False,
     json: Json = False,
 ) -> None:
@@ -91,8 +94,7 @@ def table(
         content = [dict(row) for row in results.rows] if runs else results.summary(by, score=score)
         print_json({"name": results.name, "runs" if runs else "groups": content})
     elif runs:
-        columns = (*results.axes, "seed", "status", "steps", "seconds", "train_rmse", "validation_rmse", "test_rmse")
-        _print_rows(f"{results.name}: {len(results.rows)} finished runs", list(dict.fromkeys(columns)), results.rows)
+        _print_runs(results)
     else:
         print_table(results, by, score)
 
@@ -104,7 +106,7 @@ def plot(
     by: Annotated[
         str | None, typer.Option("--by", help="Column to group by; by default the study's only axis.")
     ] = None,
-    score: ScoreColumn = "test_rmse",
+    score: ScoreColumn = None,
     beside: Annotated[Path | None, typer.Option(help="Results of another study to draw beside.")] = None,
     mark: Annotated[list[str] | None, typer.Option("--mark", help="A value to mark, as NAME=VALUE.")] = None,
     y_max: Annotated[float | None, typer.Option(help="Upper end of the axis.")] = None,
@@ -116,15 +118,14 @@ def plot(
     from tausid.study import read_results
 
     results = read_results(study)
-    column = by or _only_axis(results)
-    others = None if beside is None else results_by(read_results(beside), column, score)
-    marks = {name: float(value) for name, value in (split_pair(text, "--mark", "BLA=0.05") for text in mark or ())}
-    label = f"{score} ({unit})" if unit else score
+    column, compared = by or _only_axis(results), score or results.score
+    boxes = results_by(results, column, compared)
+    others = None if beside is None else results_by(read_results(beside), column, compared)
+    marks = dict(_read_mark(text) for text in mark or ())
+    label = f"{compared} ({unit})" if unit else compared
     write_picture(
         out,
-        lambda: plot_study_boxes(
-            results_by(results, column, score), x_label=column, y_label=label, beside=others, marks=marks, y_max=y_max
-        ),
+        lambda: plot_study_boxes(boxes, x_label=column, y_label=label, beside=others, marks=marks, y_max=y_max),
     )
 
 
@@ -137,10 +138,27 @@ def results_by(results: StudyResults, column: str, score: str) -> dict[Any, list
         score: the column of the scores.
 
     Returns:
-        Scores by value.
+        Scores by value; a list stands as text.
+
+    Raises:
+        ConfigError: an unknown column, or no run yet.
     """
-    groups = results.groups([column])
-    return {value: [_number(row.get(score)) for row in rows] for (value,), rows in groups.items()}
+    if not results.rows:
+        raise ConfigError(f"a box plot must have finished runs; {results.name} has none yet. Wait for the first.")
+    results.check_score(score)
+    groups = results.groups([column]).items()
+    return {
+        str(list(value)) if isinstance(value, tuple) else value: [_number(row.get(score)) for row in rows]
+        for (value,), rows in groups
+    }
+
+
+def _read_mark(text: str) -> tuple[str, float]:
+    name, value = split_pair(text, "--mark", "BLA=0.05")
+    try:
+        return name, float(value)
+    except ValueError:
+        raise ConfigError(f"`--mark` must be NAME=NUMBER; got {text!r}. Write, for instance, BLA=0.05.") from None
 
 
 def _number(value: Any) -> float:
@@ -155,23 +173,50 @@ def _only_axis(results: StudyResults) -> str:
     return results.axes[0]
 
 
-def print_table(results: StudyResults, by: Sequence[str] | None, score: str) -> None:
+def print_table(results: StudyResults, by: Sequence[str] | None = None, score: str | None = None) -> None:
     """Print one row per group of runs.
 
     Args:
         results: finished runs.
         by: columns to group by; by default all axes but the seed.
-        score: the column to compare.
+        score: the column to compare; by default the test error or, where there is none, the validation error.
     """
-    groups = results.summary(by, score=score)
-    title = f"{results.name}: {len(results.rows)} finished runs, {score}"
-    _print_rows(title, list(groups[0]) if groups else ["runs"], groups)
+    column = results.score if score is None else score
+    groups = results.summary(by, score=column)
+    if not groups:
+        _print_nothing(results)
+        return
+    _print_rows(f"{results.name}: {len(results.rows)} finished runs, {column}", list(groups[0]), groups)
+    if not any(group["scored"] for group in groups):
+        print(f"No run has a {column}. {_describe_failures(results)}")
+
+
+def _print_runs(results: StudyResults) -> None:
+    from tausid.study.results import run_of
+
+    if not results.rows:
+        _print_nothing(results)
+        return
+    rows = [{**row, "run": run_of(row)} for row in results.rows]
+    scores = [key for key in results.columns if "_rmse" in key]
+    wanted = ("run", "status", "steps", "seconds", *scores, "message")
+    columns = [key for key in wanted if any(row.get(key) not in (None, "") for row in rows)]
+    _print_rows(f"{results.name}: {len(rows)} finished runs", columns, rows)
+
+
+def _print_nothing(results: StudyResults) -> None:
+    print(f"{results.name}: no run has finished yet. See how far it is with `tausid study status`.")
+
+
+def _describe_failures(results: StudyResults) -> str:
+    reasons = [str(row.get("message") or row["status"]) for row in results.rows if row["status"] == "failed"]
+    return f"{len(reasons)} of {len(results.rows)} failed, the first one: {reasons[0]}" if reasons else "None failed."
 
 
 def _print_rows(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
     made = Table(title=title)
     for name in columns:
-        made.add_column(name, justify="right")
+        made.add_column(name, justify="right", overflow="fold")
     for row in rows:
         made.add_row(*(_cell(row.get(name)) for name in columns))
     Console().print(made)
@@ -180,34 +225,62 @@ def _print_rows(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, 
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
+    if isinstance(value, tuple):
+        return str(list(value))
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-@contextlib.contextmanager
-def _reporter() -> Iterator[Callable[[StudyUpdate], None]]:
-    """A live table on a terminal, a line per finished run elsewhere."""
-    if not sys.stderr.isatty():
-        yield _print_finished
-        return
-    from rich.live import Live
+class _Shown:
+    """How a study goes, on standard error: a live table on a terminal, a line per finished run elsewhere."""
 
-    with Live(console=Console(stderr=True), refresh_per_second=2) as live:
-        yield lambda update: live.update(_live_table(update))
+    def __init__(self) -> None:
+        self.begun = False
+        self._waits = False
+        self._live: Any = None
+
+    def __enter__(self) -> _Shown:
+        if sys.stderr.isatty():
+            from rich.live import Live
+
+            self._live = Live(console=Console(stderr=True), refresh_per_second=2)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def __call__(self, update: StudyUpdate) -> None:
+        self.begun = True
+        if self._live is not None:
+            self._live.update(_live_table(update))
+        elif update.just_finished is not None:
+            _print_line(f"{_describe_run(update.just_finished)}; {_progress(update)}")
+        elif _waits_for_workers(update) and not self._waits:
+            _print_line("waiting for workers; the cluster has none")
+        self._waits = _waits_for_workers(update)
 
 
-def _print_finished(update: StudyUpdate) -> None:
-    if update.just_finished is not None:
-        row = update.just_finished
-        print(
-            f"{row['run']}: {row['status']}, {_describe_score(row)}; {_progress(update)}", file=sys.stderr, flush=True
-        )
+def _print_line(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _describe_run(row: Mapping[str, Any]) -> str:
+    return f"{row['run']}: {row['status']}, {_describe_score(row)}"
+
+
+def _waits_for_workers(update: StudyUpdate) -> bool:
+    return update.slots == 0 and update.counts.waiting + len(update.running) > 0
 
 
 def _live_table(update: StudyUpdate) -> Table:
     made = Table(title=f"study {update.name}", show_header=False)
     counts = update.counts
     made.add_row("done", f"{counts.finished} of {sum(vars(counts).values())}")
-    made.add_row("running", ", ".join(update.running) or "-")
+    idle = "waiting for workers" if _waits_for_workers(update) else "-"
+    made.add_row("running", ", ".join(update.running) or idle)
     made.add_row("failed", str(counts.failed))
     made.add_row("time left", _time_left(update))
     made.add_row("best so far", _best(update))

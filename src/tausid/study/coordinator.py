@@ -6,23 +6,26 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from pathlib import Path
 from typing import Any
 
-from tausid.errors import ConfigError, MissingExtraError, StorageError, TausidError
-from tausid.processes import LocalWorkers
-from tausid.storage import check_writable
-from tausid.study.executors import cluster, worker_deaths
+from tausid.errors import ConfigError, ExecutorError, StorageError, TausidError
+from tausid.processes import check_workers
+from tausid.storage import check_writable, write_text
+from tausid.study.executors import open_workers, worker_deaths
+from tausid.study.locks import alone
 from tausid.study.results import RESULTS, StudyResults, write_results
 from tausid.study.source import load_source
 from tausid.study.spec import RunPlan, StudySpec, read_spec
 from tausid.study.store import JOURNAL, Counts, Store, Taken
-from tausid.study.work import Job, check_job, execute
+from tausid.study.work import Job, check_job, execute, version
 from tausid.training.checkpoint import fingerprint
 
 RUNS = "runs"
+SPEC = "study.toml"
+COPIED = "# Copied by `tausid study run`: what was run. Relative paths in it start at the original's folder.\n"
 # A run whose worker died so often is given up: it may be what kills it (out of memory).
 MOST_ATTEMPTS = 3
 SECONDS_BETWEEN_LOOKS = 0.5
@@ -40,6 +43,7 @@ class StudyUpdate:
         seconds_left: estimate from the runs finished since; NaN before the first.
         results: all finished runs.
         just_finished: the run that has just finished, or None.
+        slots: how many runs can be computed at a time now; none where a cluster has no workers yet.
     """
 
     name: str
@@ -49,6 +53,7 @@ class StudyUpdate:
     seconds_left: float
     results: StudyResults
     just_finished: dict[str, Any] | None
+    slots: int
 
 
 def run_study(
@@ -65,7 +70,7 @@ def run_study(
     """Run all runs of a study that are not finished yet.
 
     Every run has its own folder under `out/runs` with checkpoint, model and history; outcomes go to the store, and to
-    `out/results.csv` after each run. A finished run is never run again.
+    `out/results.csv` after each run. A finished run is never run again; one that failed is, when a study is resumed.
 
     Args:
         spec: the study, or its TOML file.
@@ -83,22 +88,25 @@ def run_study(
     Raises:
         ConfigError: the spec breaks a rule, `out` holds a study and `resume` was not asked for, or it is at work.
         DataError: the data cannot be had, or break a rule.
+        ExecutorError: the scheduler is gone, or a run was cancelled; the study can be resumed.
         MissingExtraError: optuna or distributed is not installed.
         StorageError: `out` or the store cannot be written; the study can be resumed.
         KeyboardInterrupt: it was stopped; the study can be resumed.
     """
     folder = _study_folder(spec, out)
     plan = spec if isinstance(spec, StudySpec) else read_spec(spec)
-    runs = plan.runs()
-    jobs = {run.name: _job(run, plan, folder) for run in runs}
+    check_workers(workers)
+    jobs = {run.name: _job(run, plan, folder) for run in plan.runs()}
     for job in jobs.values():
         check_job(job)
     check_writable(folder)
-    with _alone(folder, shared=storage is not None):
+    with alone(folder) if storage is None else contextlib.nullcontext():
         _check_begun(folder, resume=resume)
-        store = Store(storage or folder / JOURNAL, folder.resolve().name)
-        store.begin(runs, _constants(plan))
-        with _workers(workers, scheduler, executor) as (pool, slots):
+        store = Store(_location(folder, storage), folder.resolve().name)
+        store.begin(plan.runs(), _constants(plan), retry_failed=resume)
+        if out is not None and not isinstance(spec, StudySpec):
+            _keep_spec(Path(spec), folder)
+        with open_workers(workers, scheduler=scheduler, executor=executor) as (pool, slots):
             return _Coordinator(folder, store, jobs, report).run(pool, slots)
 
 
@@ -118,7 +126,7 @@ def study_counts(folder: str | os.PathLike[str], *, storage: str | None = None) 
     folder = Path(folder)
     if storage is None and not (folder / JOURNAL).exists():
         raise ConfigError(f"a study must have been begun; {folder} has no {JOURNAL}. Run it with `tausid study run`.")
-    return Store(storage or folder / JOURNAL, folder.resolve().name, create=False).counts()
+    return Store(_location(folder, storage), folder.resolve().name, create=False).counts()
 
 
 class _Coordinator:
@@ -135,66 +143,92 @@ class _Coordinator:
         self.name = folder.resolve().name
         self.began = time.monotonic()
         self.finished_now = 0
+        self.results = self._read_results()
+        self.slots = 0
 
     def run(self, pool: Executor, slots: Callable[[], int]) -> StudyResults:
         running: dict[Future[Any], Taken] = {}
         try:
+            self.slots = slots()
+            self._say(running)
+            write_results(self.folder, self.results)  # what was lost or written over is whole again
             while True:
-                self._hand_out(pool, slots(), running)
-                if not running:
-                    return self._say(running)
-                for future in wait(running, timeout=SECONDS_BETWEEN_LOOKS, return_when=FIRST_COMPLETED).done:
-                    outcome = self._settle(running[future], future)
-                    del running[future]
-                    if outcome is not None:
-                        self.finished_now += 1
-                        self._say(running, just_finished=outcome)
-                self.store.give_sign()
+                self.slots = slots()
+                self._hand_out(pool, running)
                 self._say(running)
+                if running:
+                    for future in wait(running, timeout=SECONDS_BETWEEN_LOOKS, return_when=FIRST_COMPLETED).done:
+                        self._settle(future, running)
+                elif self.store.has_waiting():  # for workers, of which a cluster has none yet
+                    time.sleep(SECONDS_BETWEEN_LOOKS)
+                else:
+                    return self._read_results()
+                self.store.give_sign()
         except BaseException:
-            self._put_back(running.values())
+            self._put_back(running)
             raise
 
-    def _hand_out(self, pool: Executor, slots: int, running: dict[Future[Any], Taken]) -> None:
-        while len(running) < slots and (taken := self.store.take()) is not None:
+    def _hand_out(self, pool: Executor, running: dict[Future[Any], Taken]) -> None:
+        while len(running) < self.slots and (taken := self.store.take()) is not None:
             running[pool.submit(execute, self.jobs[taken.name])] = taken
 
-    def _settle(self, taken: Taken, future: Future[Any]) -> dict[str, Any] | None:
-        """Write down how a run ended, or let it wait again; a full disk ends the study."""
-        error = future.exception()
-        if isinstance(error, worker_deaths()) and taken.attempt < MOST_ATTEMPTS:
-            self.store.put_back(taken, attempt=taken.attempt + 1)
-            return None
-        if isinstance(error, StorageError):
-            raise error
-        outcome = future.result() if error is None else _failure(error, taken)
-        if outcome["status"] == "interrupted":
-            raise KeyboardInterrupt
+    def _settle(self, future: Future[Any], running: dict[Future[Any], Taken]) -> None:
+        """Write down how a run ended, or let it wait again; until the store has it, it counts as running."""
+        taken = running[future]
+        attempt, outcome = _outcome(future, taken)
+        if outcome is None:
+            self.store.put_back(taken, attempt=attempt)
+            del running[future]
+            return
         job = self.jobs[taken.name]
         row = {"run": taken.name, "seed": job.choices["seed"], **outcome, **job.labels}
-        self.store.finish(taken, row)
-        write_results(self.folder, self._results())
-        return row
+        written = self.store.finish(taken, row)
+        del running[future]
+        if written:
+            self.finished_now += 1
+            self.results = self._read_results()
+            write_results(self.folder, self.results)
+            self._say(running, just_finished=row)
 
-    def _put_back(self, unfinished: Any) -> None:
+    def _put_back(self, running: dict[Future[Any], Taken]) -> None:
         """Where even this fails (a full disk), the next coordinator does it."""
+        for future in running:
+            future.cancel()
         with contextlib.suppress(StorageError):
-            for taken in unfinished:
+            for taken in running.values():
                 self.store.put_back(taken, attempt=taken.attempt)
 
-    def _results(self) -> StudyResults:
+    def _read_results(self) -> StudyResults:
         return StudyResults(self.name, tuple(self.store.outcomes().values()))
 
-    def _say(self, running: dict[Future[Any], Taken], just_finished: dict[str, Any] | None = None) -> StudyResults:
-        results = self._results()
-        if self.report is not None:
-            counts, seconds = self.store.counts(), time.monotonic() - self.began
-            left = (
-                (counts.waiting + len(running) / 2) * seconds / self.finished_now if self.finished_now else float("nan")
-            )
-            names = tuple(taken.name for taken in running.values())
-            self.report(StudyUpdate(self.name, counts, names, seconds, left, results, just_finished))
-        return results
+    def _say(self, running: dict[Future[Any], Taken], just_finished: dict[str, Any] | None = None) -> None:
+        if self.report is None:
+            return
+        counts, seconds = self.store.counts(), time.monotonic() - self.began
+        left = (counts.waiting + len(running) / 2) * seconds / self.finished_now if self.finished_now else float("nan")
+        names = tuple(taken.name for taken in running.values())
+        self.report(StudyUpdate(self.name, counts, names, seconds, left, self.results, just_finished, self.slots))
+
+
+def _outcome(future: Future[Any], taken: Taken) -> tuple[int, dict[str, Any] | None]:
+    """The number of the next attempt, should there be one, and the outcome; None where the run must wait again.
+
+    A full disk ends the study, as does a run that was interrupted or cancelled.
+    """
+    if future.cancelled():
+        raise ExecutorError(
+            f"runs must not be cancelled from outside; {taken.name!r} was, or its scheduler is gone. Go on with "
+            "--resume."
+        )
+    error = future.exception()
+    if isinstance(error, worker_deaths()) and taken.attempt < MOST_ATTEMPTS:
+        return taken.attempt + 1, None
+    if isinstance(error, StorageError):
+        raise error
+    outcome = future.result() if error is None else _failure(error, taken)
+    if outcome["status"] == "interrupted":
+        raise KeyboardInterrupt
+    return taken.attempt, None if outcome["status"] == "busy" else outcome
 
 
 def _failure(error: BaseException, taken: Taken) -> dict[str, Any]:
@@ -202,7 +236,8 @@ def _failure(error: BaseException, taken: Taken) -> dict[str, Any]:
     reason = str(error) if isinstance(error, TausidError) else f"{type(error).__name__}: {error}"
     if isinstance(error, worker_deaths()):
         reason = f"its worker died {taken.attempt} times; it may need more memory than there is"
-    return {"status": "failed", "message": reason}
+    seconds = round(time.monotonic() - taken.began, 3)
+    return {"status": "failed", "seconds": seconds, "version": version(), "message": reason}
 
 
 def _job(run: RunPlan, plan: StudySpec, folder: Path) -> Job:
@@ -215,6 +250,25 @@ def _study_folder(spec: StudySpec | str | os.PathLike[str], out: str | os.PathLi
     if isinstance(spec, StudySpec):
         raise ConfigError("a study that is not a file must have a folder; got none. Give out='studies/mine'.")
     return Path(spec).parent
+
+
+def _location(folder: Path, storage: str | None) -> str | Path:
+    if storage is None:
+        return folder / JOURNAL
+    if "://" not in storage:
+        raise ConfigError(
+            f"`storage` must be the URL of a database; got {storage!r}. Write postgresql://..., mysql://... or "
+            "sqlite:///FILE, or leave it out for a journal in the study's folder."
+        )
+    return storage
+
+
+def _keep_spec(spec: Path, folder: Path) -> None:
+    """A study in a folder of its own holds what was run; a file that someone else wrote there is left alone."""
+    copy, text = folder / SPEC, COPIED + spec.read_text(encoding="utf-8")
+    held = copy.read_text(encoding="utf-8") if copy.exists() else COPIED
+    if held.startswith(COPIED) and held != text:
+        write_text(copy, text)
 
 
 def _check_begun(folder: Path, *, resume: bool) -> None:
@@ -233,44 +287,4 @@ def _check_begun(folder: Path, *, resume: bool) -> None:
 def _constants(plan: StudySpec) -> dict[str, Any]:
     """What must not change between a study's beginning and its end; axes and variants may grow."""
     train, tests = load_source(plan.source)
-    held = {key: list(value) if isinstance(value, tuple) else value for key, value in plan.settings.items()}
-    return {**held, "data": fingerprint((train, *tests))}
-
-
-@contextlib.contextmanager
-def _alone(folder: Path, *, shared: bool) -> Iterator[None]:
-    """Hold the study's lock: two coordinators on one journal would repeat each other's runs."""
-    if shared:
-        yield
-        return
-    try:
-        from filelock import FileLock, Timeout
-    except ImportError:
-        raise MissingExtraError(
-            'studies need filelock, which is missing. Install it with pip install "tausid[study]".'
-        ) from None
-    try:
-        with FileLock(folder / ".study.lock", timeout=0):
-            yield
-    except Timeout:
-        raise ConfigError(
-            f"a study must be run by one process at a time; another one is at work in {folder}. Wait for it, or look "
-            "at it with `tausid study status`."
-        ) from None
-
-
-@contextlib.contextmanager
-def _workers(
-    count: int | None, scheduler: str | None, executor: Executor | None
-) -> Iterator[tuple[Executor, Callable[[], int]]]:
-    """The executor and how many calls it takes at a time; an executor that was handed in is left open."""
-    if executor is not None:
-        yield executor, lambda: count or 1
-        return
-    if scheduler is not None:
-        pool, slots = cluster(scheduler)
-        with pool:
-            yield pool, (lambda: min(slots(), count)) if count else slots
-        return
-    with LocalWorkers(count) as local:
-        yield local, lambda: local.slots
+    return {**plan.settings, "data": fingerprint((train, *tests))}

@@ -2,27 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor
+from typing import Any
 
-from tausid.errors import ConfigError, MissingExtraError
+from tausid.errors import ConfigError, ExecutorError, MissingExtraError
+from tausid.processes import LocalWorkers, check_workers
 
 SECONDS_TO_CONNECT = 10.0
 
 
-def cluster(address: str) -> tuple[Executor, Callable[[], int]]:
-    """A Dask cluster as an executor.
+@contextlib.contextmanager
+def open_workers(
+    count: int | None = None, *, scheduler: str | None = None, executor: Executor | None = None
+) -> Iterator[tuple[Executor, Callable[[], int]]]:
+    """What computes, for as long as the block lasts; calls that are not done by its end are given up.
 
     Args:
-        address: of its scheduler, such as `tcp://10.0.0.1:8786`.
+        count: calls at a time; by default one per core, or as many as a cluster takes.
+        scheduler: address of a Dask scheduler, instead of local processes.
+        executor: any other executor, which is left open.
 
-    Returns:
-        The executor, and a function that says how many calls its workers can take at a time now.
+    Yields:
+        The executor, and a function that says how many calls it takes at a time now.
 
     Raises:
+        ConfigError: fewer calls than one, or no scheduler answers.
         MissingExtraError: distributed is not installed.
-        ConfigError: no scheduler answers there.
     """
+    check_workers(count)
+    if executor is not None:
+        yield executor, lambda: count or 1
+    elif scheduler is not None:
+        with _cluster(scheduler) as (pool, slots):
+            yield pool, (lambda: min(slots(), count)) if count else slots
+    else:
+        with LocalWorkers(count) as local:
+            yield local, lambda: local.slots
+
+
+@contextlib.contextmanager
+def _cluster(address: str) -> Iterator[tuple[Executor, Callable[[], int]]]:
+    client = _connect(address)
+    pool = client.get_executor(pure=False)
+    try:
+        yield pool, lambda: _count_threads(client, address)
+    finally:
+        # A call that is at work goes on in its worker, as a thread cannot be stopped: its folder's lock says so. To
+        # wait for it here would make Ctrl-C last as long as a training.
+        if client.status == "running":
+            pool.shutdown(wait=False)
+        client.close(timeout=SECONDS_TO_CONNECT)
+
+
+def _connect(address: str) -> Any:
     try:
         import distributed
     except ImportError:
@@ -30,13 +64,22 @@ def cluster(address: str) -> tuple[Executor, Callable[[], int]]:
             'a cluster needs distributed, which is missing. Install it with pip install "tausid[cluster]".'
         ) from None
     try:
-        client = distributed.Client(address, timeout=SECONDS_TO_CONNECT)
+        return distributed.Client(address, timeout=SECONDS_TO_CONNECT)
     except (OSError, ValueError, TimeoutError) as error:
         raise ConfigError(
             f"`scheduler` must be the address of a running Dask scheduler; {address!r} does not answer ({error}). "
             "Start one with `dask scheduler`, and workers with `dask worker ADDRESS --nthreads 1`."
         ) from None
-    return client.get_executor(pure=False), lambda: sum(client.nthreads().values())
+
+
+def _count_threads(client: Any, address: str) -> int:
+    if client.status != "closed":  # as it is when a scheduler was away for too long
+        with contextlib.suppress(OSError):
+            return sum(client.nthreads().values())
+    raise ExecutorError(
+        f"the scheduler {address} must answer while a study runs; it does not any more. Start it again, then go on "
+        "with --resume."
+    )
 
 
 def worker_deaths() -> tuple[type[BaseException], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,15 @@ from tausid.errors import ConfigError, unknown_name
 from tausid.preparation import prepare
 from tausid.readers import read
 from tausid.records import Record
+
+# Keys of [data] that are lists, each with an example.
+LISTS = {
+    "inputs": '["u"]',
+    "outputs": '["y"]',
+    "prepare": '["decimate 10"]',
+    "test_inputs": '["u"]',
+    "test_outputs": '["y"]',
+}
 
 
 @dataclass(frozen=True)
@@ -54,21 +64,52 @@ def source_from_table(value: Any, folder: Path) -> DataSource:
         The source.
 
     Raises:
-        ConfigError: an unknown key, or neither a name nor a table.
+        ConfigError: an unknown key, a value of another type, a key that a dataset by name would ignore, or neither a
+            name nor a table.
     """
     if isinstance(value, str) and value.startswith("@"):
         return DataSource(value)
     if not isinstance(value, dict) or "train" not in value:
         raise ConfigError(f"`data` must be @NAME or a table with the key train; got {value!r}. See docs/studies.md.")
     known = [field.name for field in fields(DataSource)]
-    for key in value:
+    for key, given in value.items():
         if key not in known:
             raise ConfigError(unknown_name("key of [data]", key, known))
+        _check_value(key, given)
+    _check_dataset(value)
     plain: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in value.items()}
     for key in ("train", "test"):
         if key in plain:
-            plain[key] = _path(str(plain[key]), folder)
+            plain[key] = _path(plain[key], folder)
     return DataSource(**plain)
+
+
+def _check_value(key: str, value: Any) -> None:
+    if key == "ts":
+        whole, rule = isinstance(value, int | float) and not isinstance(value, bool), "a number of seconds"
+    elif key in LISTS:
+        whole = isinstance(value, list) and all(isinstance(text, str) for text in value)
+        rule = f"a list of texts, such as {LISTS[key]}"
+    else:
+        whole, rule = isinstance(value, str) and bool(value), "text"
+    if not whole:
+        raise ConfigError(f"`{key}` of [data] must be {rule}; got {value!r}. Correct it.")
+
+
+def _check_dataset(table: Mapping[str, Any]) -> None:
+    """A dataset by name brings its own columns, clock and test records: what would be ignored is refused."""
+    if not table["train"].startswith("@"):
+        if table.get("test", "").startswith("@"):
+            raise ConfigError(
+                f"`test` of [data] must be a file; got {table['test']!r}. Use the dataset as `train`, too."
+            )
+        return
+    ignored = [key for key in table if key not in ("train", "prepare")]
+    if ignored:
+        raise ConfigError(
+            f"[data] of a dataset by name must have no keys but train and prepare; {table['train']} has its own "
+            f"columns and test records, and got {', '.join(ignored)}. Leave them out."
+        )
 
 
 def _path(name: str, folder: Path) -> str:

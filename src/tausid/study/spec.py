@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -73,11 +75,12 @@ class StudySpec:
         Raises:
             ConfigError: a run's choices break a rule, two runs have the same name, or a run has no seed.
         """
+        return self._runs
+
+    @functools.cached_property
+    def _runs(self) -> tuple[RunPlan, ...]:
         found = tuple(self._spell_out())
-        names = [run.name for run in found]
-        for name in names:
-            if names.count(name) > 1:
-                raise ConfigError(f"runs of a study must differ; {name!r} comes twice. Remove one of the values.")
+        _check_names(found)
         return found
 
     def _spell_out(self) -> Iterator[RunPlan]:
@@ -169,13 +172,22 @@ def axis_values(key: str, value: Any) -> tuple[Any, ...]:
     if not isinstance(value, dict) or not value:
         raise ConfigError(f"axis `{key}` must be a list of values, or a range of them; got {value!r}. Write [0, 1, 2].")
     _check_keys(f"kind of range for axis `{key}`", value, (*RANGES, "and"))
-    found: list[Any] = []
-    for kind, numbers in value.items():
-        try:
-            found += list(numbers) if kind == "and" else RANGES[kind](*numbers)
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"axis `{key}`: {kind} = {numbers!r} must be as in numpy; {error}. Correct it.") from None
-    return tuple(found)
+    found = tuple(one for kind, given in value.items() for one in _range_values(key, kind, given))
+    if not found:
+        raise ConfigError(
+            f"axis `{key}` must have at least one value; {value!r} has none. Write {{ range = [0, 20] }}."
+        )
+    return found
+
+
+def _range_values(key: str, kind: str, given: Any) -> list[Any]:
+    if not isinstance(given, list):
+        example = "[4.0]" if kind == "and" else "[0, 20]" if kind == "range" else "[0.1, 10.0, 5]"
+        raise ConfigError(f"axis `{key}`: {kind} = {given!r} must be a list. Write {kind} = {example}.")
+    try:
+        return given if kind == "and" else RANGES[kind](*given)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"axis `{key}`: {kind} = {given!r} must be as in numpy; {error}. Correct it.") from None
 
 
 def check_choices(choices: Mapping[str, Any]) -> None:
@@ -196,7 +208,7 @@ def check_choices(choices: Mapping[str, Any]) -> None:
         raise ConfigError(unknown_name("tau", tau, TAU_NAMES) + " Or give seconds.")
     for name, value in {"ts_over_tau": ratio, **({} if isinstance(tau, str) else {"tau": tau})}.items():
         values = value if isinstance(value, list) else [value]
-        if not values or not all(isinstance(v, int | float) and 0 < v < float("inf") for v in values):
+        if not values or not all(_is_number(v) and 0 < v < float("inf") for v in values):
             raise ConfigError(f"`{name}` must be a positive number, or one per state; got {value!r}. Correct it.")
     others = {key: value for key, value in choices.items() if key not in (*BESIDE_CONFIG, "recipe")}
     choose_settings(choices.get("recipe", "default"), others, physics=choices.get("physics"))
@@ -204,6 +216,10 @@ def check_choices(choices: Mapping[str, Any]) -> None:
         find_physics(choices["physics"])
     numbers = (choices.get(name) for name in ("ensemble", "keep", "workers"))
     check_ensemble(*numbers, validated=True)  # whether it is, the records say
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def run_name(labels: Mapping[str, Any]) -> str:
@@ -219,8 +235,38 @@ def run_name(labels: Mapping[str, Any]) -> str:
         >>> run_name({"variant": "A = -I", "seed": 3})
         'A_-I,seed=3'
     """
+    return _full_name(labels)[:LONGEST_NAME]
+
+
+def _full_name(labels: Mapping[str, Any]) -> str:
     parts = [str(v) if key == "variant" else f"{key}={v}" for key, v in labels.items()]
-    return ",".join(re.sub(r"[^\w.+=-]+", "_", part.replace(" = ", "_")) for part in parts)[:LONGEST_NAME]
+    name = ",".join(re.sub(r"[^\w.+=-]+", "_", part.replace(" = ", "_")) for part in parts)
+    if not name.strip("."):  # the folder of all runs, or the one above it
+        return name.replace(".", "_") or "run"
+    return name
+
+
+def _check_names(runs: Sequence[RunPlan]) -> None:
+    """Every run has its own name, which is all that a resumed study knows it by."""
+    if not runs:
+        raise ConfigError(
+            "a study must have a run; an axis without values leaves none. Add values, or remove the axis."
+        )
+    name, count = Counter(run.name for run in runs).most_common(1)[0]
+    if count == 1:
+        return
+    first, second, *_ = (run.labels for run in runs if run.name == name)
+    if first == second:
+        raise ConfigError(f"runs of a study must differ; {name!r} comes twice. Remove one of the values.")
+    if _full_name(first) != _full_name(second):
+        raise ConfigError(
+            f"runs of a study must differ in the first {LONGEST_NAME} characters of their names; {dict(first)} and "
+            f"{dict(second)} do not. Give the variants shorter names."
+        )
+    raise ConfigError(
+        f"runs of a study must differ in letters and digits; {dict(first)} and {dict(second)} are both {name!r}. "
+        "Rename one variant."
+    )
 
 
 def _check_keys(kind: str, table: Mapping[str, Any], known: tuple[str, ...]) -> None:

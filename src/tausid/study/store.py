@@ -7,12 +7,13 @@ coordinators talk to the store; workers know nothing of it.
 from __future__ import annotations
 
 import contextlib
+import json
+import operator
 import os
-import socket
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +31,16 @@ class Taken:
     """A run that this coordinator has taken.
 
     Args:
-        number: the trial's number in the store.
+        trial: the store's own record of it.
         name: the run's name.
         attempt: 1, or more where its worker died before.
+        began: when it was taken, on this process's clock.
     """
 
-    number: int
+    trial: Any
     name: str
     attempt: int
+    began: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class Store:
         create: whether to begin a study where there is none.
 
     Raises:
-        ConfigError: there is no such study, and none is to be begun.
+        ConfigError: there is no such study, and none is to be begun; or no such kind of database.
         MissingExtraError: optuna, or the database's driver, is not installed.
         StorageError: the place cannot be read or written.
     """
@@ -74,9 +77,10 @@ class Store:
     def __init__(self, location: str | os.PathLike[str], name: str, *, create: bool = True) -> None:
         self.location = str(location)
         self.shared = "://" in self.location
-        self._owner = f"{socket.gethostname()} {os.getpid()} {uuid.uuid4().hex[:8]}"
+        self._owner = uuid.uuid4().hex
         self._signed = 0.0
         self._asked: set[str | None] = set()
+        _import_optuna()
         with self._translated():
             self._study = _open(self.location, name, shared=self.shared, create=create)
 
@@ -91,7 +95,7 @@ class Store:
         waiting = sum(trial.state.name == "WAITING" for trial in trials)
         return Counts(waiting, len(trials) - waiting - len(finished), sum(finished), len(finished) - sum(finished))
 
-    def begin(self, runs: Sequence[RunPlan], same: Mapping[str, Any]) -> None:
+    def begin(self, runs: Sequence[RunPlan], same: Mapping[str, Any], *, retry_failed: bool = False) -> None:
         """Plan the runs that are not in the store yet; take up again those that a dead coordinator left.
 
         Runs that wait and are not among these any more are dropped; finished ones stay.
@@ -99,19 +103,28 @@ class Store:
         Args:
             runs: all runs of the study.
             same: what must be the same each time the study is begun: shared settings, data.
+            retry_failed: whether runs that failed are planned anew; they have no result to protect.
 
         Raises:
-            ConfigError: something of `same` is not as it was.
+            ConfigError: something of `same`, or of what a known run is told, is not as it was.
             StorageError: the store cannot be written.
         """
         with self._translated():
-            self._check_same(dict(same))
+            self.give_sign()
+            self._check_same(_plain(same))
             self._give_back_lost_runs()
             self._asked = {run.name for run in runs}
             known = self._latest()
             for run in runs:
-                if run.name not in known:
-                    self._plan(run.name, attempt=1)
+                if run.name in known:
+                    self._check_choices(run, known[run.name])
+            for run in runs:
+                if run.name not in known or (retry_failed and _has_failed(known[run.name])):
+                    self._plan(run.name, attempt=1, choices=_plain(run.choices))
+
+    def has_waiting(self) -> bool:
+        """Whether a run waits that is asked for."""
+        return any(name in self._asked and trial.state.name == "WAITING" for name, trial in self._latest().items())
 
     def take(self) -> Taken | None:
         """The next run that waits, now marked as running; None where there is none.
@@ -126,31 +139,36 @@ class Store:
                 # Two coordinators that begin at the same moment may both have planned a run: the first one counts. A
                 # run that is not asked for any more, as the study has shrunk, is dropped.
                 if name not in self._asked or self._latest()[name].number != trial.number:
-                    self._study.tell(trial.number, state=_state("FAIL"))
+                    self._study.tell(trial, state=_state("FAIL"))
                     continue
                 trial.set_user_attr("owner", self._owner)
-                return Taken(trial.number, name, trial.user_attrs["attempt"])
+                return Taken(trial, name, trial.user_attrs["attempt"])
         return None
 
-    def finish(self, taken: Taken, outcome: Mapping[str, Any]) -> None:
+    def finish(self, taken: Taken, outcome: Mapping[str, Any]) -> bool:
         """Write the outcome of a run, once and for all.
 
         Args:
             taken: the run.
             outcome: plain JSON values; `status` among them.
 
+        Returns:
+            Whether it was written; not where another coordinator took this one for dead and has the run now.
+
         Raises:
             StorageError: the store cannot be written.
         """
+        from optuna.exceptions import UpdateFinishedTrialError
+
         with self._translated():
-            trial = _trial(self._study, taken.number)
-            trial.set_user_attr("outcome", dict(outcome))
-            score = outcome.get("validation_rmse")
-            usable = isinstance(score, float) and score == score
-            self._study.tell(trial, score if usable else None, state=_state("COMPLETE" if usable else "FAIL"))
+            try:
+                taken.trial.set_user_attr("outcome", _plain(outcome))
+            except UpdateFinishedTrialError:
+                return False
+            return self._close(taken.trial.number, outcome)
 
     def put_back(self, taken: Taken, *, attempt: int) -> None:
-        """Let a run wait again.
+        """Let a run wait again, unless another coordinator has it by now.
 
         Args:
             taken: the run.
@@ -160,8 +178,7 @@ class Store:
             StorageError: the store cannot be written.
         """
         with self._translated():
-            self._study.tell(taken.number, state=_state("FAIL"))
-            self._plan(taken.name, attempt=attempt)
+            self._put_back(taken.trial, attempt=attempt)
 
     def give_sign(self) -> None:
         """Say that this coordinator lives, in a shared database and not too often."""
@@ -170,44 +187,73 @@ class Store:
                 self._study.set_user_attr(f"sign of {self._owner}", time.time())
             self._signed = time.time()
 
-    def _plan(self, name: str, *, attempt: int) -> None:
-        self._study.enqueue_trial({}, user_attrs={"run": name, "attempt": attempt})
+    def _plan(self, name: str, *, attempt: int, choices: Mapping[str, Any] | None) -> None:
+        told = {} if choices is None else {"choices": choices}
+        self._study.enqueue_trial({}, user_attrs={"run": name, "attempt": attempt, **told})
+
+    def _put_back(self, trial: Any, *, attempt: int) -> None:
+        held = trial.user_attrs
+        if self._tell(trial.number, None, "FAIL"):
+            self._plan(held["run"], attempt=attempt, choices=held.get("choices"))
+
+    def _close(self, number: int, outcome: Mapping[str, Any]) -> bool:
+        score = outcome.get("validation_rmse")
+        usable = isinstance(score, float) and score == score
+        return self._tell(number, score if usable else None, "COMPLETE" if usable else "FAIL")
+
+    def _tell(self, number: int, score: float | None, state: str) -> bool:
+        """Close a trial; False where it is closed already."""
+        try:
+            self._study.tell(number, score, state=_state(state))
+        except ValueError:
+            return False
+        return True
 
     def _check_same(self, same: dict[str, Any]) -> None:
         held = self._study.user_attrs.get("same")
         if held is None:
             self._study.set_user_attr("same", same)
+        elif (change := _difference(held, same)) is not None:
+            raise ConfigError(
+                f"a resumed study must have the settings and data it began with; {change} ({self.location}). Set it "
+                "back, or use another folder: runs of both would not compare."
+            )
+
+    def _check_choices(self, run: RunPlan, trial: Any) -> None:
+        """A result must be of what its name says; journals of before hold no choices, and are left alone."""
+        held = trial.user_attrs.get("choices")
+        if held is None or _has_failed(trial):
             return
-        for key in {**held, **same}:
-            if held.get(key) != same.get(key):
-                raise ConfigError(
-                    f"a resumed study must have the settings and data it began with; `{key}` was {held.get(key)!r} and "
-                    f"is now {same.get(key)!r} ({self.location}). New values belong on an axis, or use another folder."
-                )
+        if (change := _difference(held, _plain(run.choices))) is not None:
+            raise ConfigError(
+                f"run {run.name!r} must be told what it was told before; {change} ({self.location}). Set it back, give "
+                "the changed variant another name, or use another folder."
+            )
 
     def _give_back_lost_runs(self) -> None:
-        for name, trial in self._latest().items():
-            if trial.state.name != "RUNNING" or self._lives(trial.user_attrs.get("owner")):
+        for trial in self._latest().values():
+            if trial.state.name != "RUNNING" or self._lives(trial):
                 continue
-            taken = Taken(trial.number, name, trial.user_attrs["attempt"])
             if "outcome" in trial.user_attrs:  # written, but the coordinator died before it could close the trial
-                self.finish(taken, trial.user_attrs["outcome"])
+                self._close(trial.number, trial.user_attrs["outcome"])
             else:
-                self.put_back(taken, attempt=taken.attempt)
+                self._put_back(trial, attempt=trial.user_attrs["attempt"])
 
-    def _lives(self, owner: str | None) -> bool:
-        """Whether a coordinator still works; a journal has one at a time, which is this one."""
-        sign = self._study.user_attrs.get(f"sign of {owner}", 0.0)
+    def _lives(self, trial: Any) -> bool:
+        """Whether the coordinator of a run still works; a journal has one at a time, which is this one."""
+        owner = trial.user_attrs.get("owner")
+        # A run is without an owner for the moment between being taken and being signed.
+        sign = trial.datetime_start.timestamp() if owner is None else self._study.user_attrs.get(f"sign of {owner}", 0)
         return self.shared and time.time() - sign < SECONDS_UNTIL_LOST
 
     def _latest(self) -> dict[str, Any]:
-        """For each run the trial that counts: the finished one, or else the first that is waiting or running."""
+        """For each run the trial that counts, in the order in which runs were planned."""
         found: dict[str, Any] = {}
         for trial in self._trials():
             name = trial.user_attrs.get("run")
             if name is None or (trial.state.is_finished() and not _is_finished(trial)):
                 continue
-            if name not in found or (_is_finished(trial) and not _is_finished(found[name])):
+            if name not in found or _counts_more(trial, found[name]):
                 found[name] = trial
         return found
 
@@ -248,6 +294,31 @@ def _is_finished(trial: Any) -> bool:
     return trial.state.is_finished() and "outcome" in trial.user_attrs
 
 
+def _has_failed(trial: Any) -> bool:
+    return _is_finished(trial) and trial.user_attrs["outcome"]["status"] == "failed"
+
+
+def _counts_more(trial: Any, earlier: Any) -> bool:
+    """A result counts more than a run that waits or is at work, and that more than the failure before it."""
+    if _has_failed(earlier):
+        return True
+    return _is_finished(trial) and not _has_failed(trial) and not _is_finished(earlier)
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON would give them back: lists for tuples, Python's numbers for numpy's."""
+    return dict(json.loads(json.dumps(dict(values), default=operator.methodcaller("tolist"))))
+
+
+def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """The first key that is not as it was, in words."""
+    for key in {**before, **now}:
+        if before.get(key) != now.get(key):
+            was, is_now = (repr(table[key]) if key in table else "not set" for table in (before, now))
+            return f"`{key}` was {was} and is now {is_now}"
+    return None
+
+
 def _open(location: str, name: str, *, shared: bool, create: bool) -> Any:
     optuna = _import_optuna()
     if shared:
@@ -270,8 +341,15 @@ def _open(location: str, name: str, *, shared: bool, create: bool) -> Any:
 
 
 def _open_database(optuna: Any, url: str) -> Any:
+    from sqlalchemy.exc import ArgumentError
+
     try:
         return optuna.storages.RDBStorage(url)
+    except ArgumentError as error:
+        raise ConfigError(
+            f"`storage` must be the URL of a database, postgresql://, mysql:// or sqlite:///; got {url!r} ({error}). "
+            "Correct it."
+        ) from None
     except ImportError as error:
         raise MissingExtraError(f"the database needs a driver that is missing: {error}. Install it with pip.") from None
 
@@ -291,10 +369,3 @@ def _state(name: str) -> Any:
     import optuna
 
     return optuna.trial.TrialState[name]
-
-
-def _trial(study: Any, number: int) -> Any:
-    import optuna
-
-    trial_id = next(t._trial_id for t in study.get_trials(deepcopy=False) if t.number == number)
-    return optuna.trial.Trial(study, trial_id)

@@ -14,11 +14,17 @@ import numpy as np
 from tausid.evaluation import Scores, evaluate_records
 from tausid.records import Record, as_records
 from tausid.runs import Run, write_run
+from tausid.storage import check_writable
+from tausid.study.locks import RUN_LOCK, hold
 from tausid.study.source import DataSource, load_source
 from tausid.study.spec import BESIDE_CONFIG
 from tausid.training import FitResult, fit
 from tausid.training.protocols import split_records
 from tausid.training.setup import choose_settings
+
+# A run whose coordinator was killed may still be computed by a cluster's worker. So long its successor waits before it
+# lets other runs go first; what the worker leaves is a checkpoint to go on from.
+SECONDS_TO_WAIT_FOR_FOLDER = 60.0
 
 
 @dataclass(frozen=True)
@@ -48,12 +54,18 @@ def execute(job: Job) -> dict[str, Any]:
 
     Returns:
         The outcome: status, scores in the outputs' units, and where the model lies, as plain JSON values. Status
-        `interrupted` means that it must be taken up again.
+        `interrupted` means that it must be taken up again, `busy` that another process works in its folder.
 
     Raises:
         StorageError: the folder cannot be written.
         TausidError: the choices do not fit the data.
     """
+    check_writable(job.folder)
+    with hold(job.folder / RUN_LOCK, seconds=SECONDS_TO_WAIT_FOR_FOLDER) as held:
+        return _execute(job) if held else {"status": "busy"}
+
+
+def _execute(job: Job) -> dict[str, Any]:
     train, tests = load_source(job.source)
     result = _fit(job, train, tests)
     if result.status == "interrupted":
@@ -90,9 +102,14 @@ def describe_result(result: FitResult) -> dict[str, Any]:
         "seconds": round(result.seconds, 3),
         "tau_seconds": float(np.mean(tau)),
         "ts_over_tau": float(np.mean(result.model.ts / np.asarray(tau))),
-        "version": importlib.metadata.version("tausid"),
+        "version": version(),
         "message": result.message if result.status == "diverged" else "",
     }
+
+
+def version() -> str:
+    """The version of tausid that computes."""
+    return importlib.metadata.version("tausid")
 
 
 def rmse_columns(scores: Mapping[str, Scores]) -> dict[str, float | None]:

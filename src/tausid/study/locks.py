@@ -1,0 +1,70 @@
+"""Lock files: one coordinator per study, one writer per run folder, also across machines that share a file system."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from tausid.errors import ConfigError, MissingExtraError, StorageError
+
+STUDY_LOCK = ".study.lock"
+RUN_LOCK = ".run.lock"
+
+
+@contextlib.contextmanager
+def hold(path: Path, *, seconds: float) -> Iterator[bool]:
+    """Hold a lock file while the block lasts; the system lets go of it when the process dies.
+
+    Args:
+        path: the lock file; its folder must exist.
+        seconds: how long to wait for another holder.
+
+    Yields:
+        Whether the lock was had.
+
+    Raises:
+        MissingExtraError: filelock is not installed.
+        StorageError: the file cannot be made.
+    """
+    try:
+        from filelock import FileLock, Timeout
+    except ImportError:
+        raise MissingExtraError(
+            'studies need filelock, which is missing. Install it with pip install "tausid[study]".'
+        ) from None
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=seconds)
+    except Timeout:
+        pass
+    except OSError as error:
+        raise StorageError(
+            f"{path} must be writable; writing failed: {error.strerror or error}. Free some space, or change its "
+            "permissions."
+        ) from None
+    try:
+        yield lock.is_locked
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold a study's lock: two coordinators on one journal would repeat each other's runs.
+
+    Args:
+        folder: the study's folder.
+
+    Raises:
+        ConfigError: another process is at work there.
+        MissingExtraError: filelock is not installed.
+        StorageError: the folder cannot be written.
+    """
+    with hold(folder / STUDY_LOCK, seconds=0.0) as held:
+        if not held:
+            raise ConfigError(
+                f"a study must be run by one process at a time; another one is at work in {folder}. Wait for it, or "
+                "look at it with `tausid study status`."
+            )
+        yield
