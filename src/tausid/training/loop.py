@@ -53,6 +53,7 @@ class Problem:
         stages: training windows, by the steps they are for; usually one stage.
         validation_source: validation windows, where these are what is validated and not free runs.
         last_step: where training ends, if before `max_steps`, which the schedule goes by.
+        linear_order: states of the linear approximation that the weights start from; None where they do not.
     """
 
     config: Config
@@ -61,6 +62,7 @@ class Problem:
     stages: tuple[Stage, ...]
     validation_source: WindowSource | None = None
     last_step: int | None = None
+    linear_order: int | None = None
 
     @property
     def source(self) -> WindowSource:
