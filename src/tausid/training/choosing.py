@@ -390,6 +390,4 @@ def pool_iterations(curves: Sequence[FoldCurve], most: int) -> FoldCurves:
     pooled = np.sqrt(np.average(scores**2, axis=0, weights=[curve.scored for curve in curves]))
     chosen = int(np.argmin(np.maximum(pooled, NEGLIGIBLE)))  # the first of those that are as good
     spent = sum(curve.seconds for curve in curves)
-    return FoldCurves(
-        tuple(range(most + 1)), tuple(map(tuple, scores.tolist())), tuple(pooled.tolist()), chosen, spent
-    )
+    return FoldCurves(tuple(range(most + 1)), tuple(map(tuple, scores.tolist())), tuple(pooled.tolist()), chosen, spent)

@@ -104,7 +104,7 @@ def _row(result: FitResult) -> SizeRow:
 
 
 def _held_out(result: FitResult) -> tuple[float, int]:
-    """The lowest held-out error, and after how many steps: that of the folds also where none of their steps is taken."""
+    """The lowest held-out error, and after how many steps; folds have one even where they choose none."""
     if result.folds is not None:
         return result.folds.lowest, result.folds.chosen
     tried = [(row.validation, row.step) for row in result.history if np.isfinite(row.validation)]

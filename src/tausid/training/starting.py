@@ -19,6 +19,7 @@ from tausid.linear import LinearModel, estimate_bla
 from tausid.models import Encoder, FreeState, StateSpace, free_parameters, readout_of
 from tausid.networks import AbstractNetwork
 from tausid.records import Record
+from tausid.scaling import Scaling
 from tausid.tau import Tau
 from tausid.tau_estimation import LINEAR_METHODS, TauEstimate, linear_records, tau_of_model, tau_of_outputs
 from tausid.windows import WindowSource
@@ -157,6 +158,7 @@ def approximate(records: Sequence[Record], config: Config, order: int | None = N
     """
     hold = "first" if set(config.hold if isinstance(config.hold, tuple) else [config.hold]) == {"first"} else "zero"
     feedthrough = config.feedthrough or hold == "first"
+    Scaling.from_records(records)  # a constant channel is in the way of every model, and says so itself
     try:
         usable = linear_records(records, hold=hold)
         bla = estimate_bla(usable, nx=order or "auto", hold=hold, feedthrough=feedthrough)
