@@ -19,9 +19,11 @@ from tausid.config import AUTO, Config
 from tausid.errors import ConfigError, DataError
 from tausid.free_run import SAMPLES_PER_STATE, initial_samples
 from tausid.records import Record
+from tausid.scaling import Scaling
+from tausid.simulation import with_limits
 from tausid.training.finishing import finish
 from tausid.training.folds import stretch
-from tausid.training.loop import Problem, RunState, start_run
+from tausid.training.loop import Problem, RunState, start_run, validation_score
 from tausid.training.protocols import Split
 from tausid.training.result import FoldCurve, FoldCurves
 
@@ -191,18 +193,18 @@ class Trials:
         def tell(before: RunState, now: RunState) -> None:
             self.report(TrialPoint(label, self.done, planned, now))
 
-        begun = start_run(problem)
         run = finish(
             problem,
-            begun,
+            start_run(problem),
             most=config.finish_steps,
             parts=config.finish_parts,
             report=tell,
             interrupted=self.interrupted,
         )
         scored = sum(int((~np.isnan(record.y)).sum()) for record in split.validation)
-        start = begun.best_score if _is_choice(problem) else np.inf
-        return FoldCurve((start, *(row.validation for row in run.history)), scored, time.perf_counter() - began)
+        return FoldCurve(
+            (_start_error(problem), *(row.validation for row in run.history)), scored, time.perf_counter() - began
+        )
 
     def _problem(self, config: Config, split: Split, label: str) -> Problem:
         """The start of a choice, the same whatever parts are trained."""
@@ -365,10 +367,16 @@ def _lowest(curves: Sequence[FoldCurve], config: Config) -> float:
     return pool_iterations(curves, config.finish_steps).lowest
 
 
-def _is_choice(problem: Problem) -> bool:
-    """Whether training may end where it starts: not where known equations stand alone, of which nothing is trained but
-    what finds their initial states."""
-    return problem.initial_model.physics is None or problem.config.correction != "none"
+def _start_error(problem: Problem) -> float:
+    """The held-out error of the start, as the fit on everything has it; infinite where known equations stand alone, of
+    which nothing is trained but what finds their initial states."""
+    model = problem.initial_model
+    if model.physics is not None and problem.config.correction == "none":
+        return np.inf
+    if problem.linear_order is not None:  # a linear approximation is in units of the records that it was found from
+        own = Scaling.from_records(problem.split.train)
+        model = dataclasses.replace(model, scaling=own, state_space=with_limits(model.state_space, model.config, own))
+    return validation_score(model, problem.split.validation, problem.initial_model.scaling.y_std)
 
 
 def _nothing(curves: Sequence[FoldCurve]) -> FoldCurves:

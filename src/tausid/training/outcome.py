@@ -107,8 +107,8 @@ def _message_of_finish(problem: Problem, run: RunState, curves: FoldCurves | Non
         return f"stopped {where}; resume to go on, bit for bit as if never stopped."
     if run.finished and curves is not None and curves.chosen == 0:
         return (
-            f"held-out data prefer the {_start_of(problem)}: no iteration of {problem.config.finish} lowers the error "
-            f"of {len(curves.scores)} folds, and none was taken."
+            f"held-out data prefer the {_start_of(problem)}: no iteration of {problem.config.finish} is better over "
+            f"{len(curves.scores)} folds, and none was taken."
         )
     return ""
 
