@@ -22,7 +22,7 @@ from tausid.storage import write_arrays
 from tausid.tau import Tau
 from tausid.training import finishing, fitting, loop, second_order, starting
 from tausid.training.checkpoint import CURVES_NAME, identity, load_fold_curves, save_fold_curves
-from tausid.training.choosing import BETTER, Trials, choose, describe, hold_out, pool_iterations
+from tausid.training.choosing import BETTER, Trials, choose, describe, endures, hold_out, pool_iterations
 from tausid.training.finishing import Search, expectation, finish
 from tausid.training.folds import stretch
 from tausid.training.loop import Problem, start_run
@@ -256,6 +256,20 @@ def test_all_fewer_states_are_tried_and_more_only_where_none_of_them_helps():
     trials = scripted({f"{n} state{'s' * (n > 1)}, tanh, f nonlinear": error for n, error in errors.items()})
     choice = choose(asked, dataclasses.replace(asked, nx=5), trials)
     assert choice.config.nx == 2 and trials.done == len(errors)
+
+
+def test_a_choice_that_runs_away_with_larger_inputs_is_none():
+    # dx/dt = -x + x^3 + u stays near zero for |u| < 0.38 and runs away beyond: a polynomial can learn this exactly.
+    rng = np.random.default_rng(0)
+    u = np.repeat(rng.uniform(-0.35, 0.35, 12), 50)[:, None]
+    x = np.zeros(len(u))
+    for k in range(len(u) - 1):
+        x[k + 1] = x[k] + 0.1 * (-x[k] + x[k] ** 3 + u[k, 0])
+    record = Record.from_arrays(u, x[:, None] + 1e-3 * rng.standard_normal(u.shape), ts=0.1)
+    settings = {"nx": 1, "finish_parts": "f", "folds": 0, "finish_steps": 15, "hidden": (5,), "progress": None}
+    fits = [tausid.fit(record, seed=0, network=network, **settings).model for network in ("polynomial", "mlp")]
+    assert [model.simulate(record).status for model in fits] == ["ok", "ok"]
+    assert [endures(model, [record]) for model in fits] == [False, True]
 
 
 def test_initial_states_move_before_the_weights_do():

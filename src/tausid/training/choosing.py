@@ -20,7 +20,7 @@ from tausid.errors import ConfigError, DataError
 from tausid.free_run import SAMPLES_PER_STATE, initial_samples
 from tausid.records import Record
 from tausid.scaling import Scaling
-from tausid.simulation import with_limits
+from tausid.simulation import Model, with_limits
 from tausid.training.finishing import finish
 from tausid.training.folds import stretch
 from tausid.training.loop import Problem, RunState, start_run, validation_score
@@ -38,6 +38,8 @@ BETTER = 0.98
 NEGLIGIBLE = 1e-4
 # A choice is given up where folds so far leave it behind the best one by this factor.
 HOPELESS = 1.2
+# Inputs this much larger than the held-out ones must not make a model run away, as polynomials may out of range.
+LARGER_INPUTS = 1.5
 # Training samples that a choice is tried on where validation records decide.
 TRIED_SAMPLES = 4096
 # An input stands still where its variance is below this share of that in the whole record.
@@ -202,9 +204,10 @@ class Trials:
             interrupted=self.interrupted,
         )
         scored = sum(int((~np.isnan(record.y)).sum()) for record in split.validation)
-        return FoldCurve(
-            (_start_error(problem), *(row.validation for row in run.history)), scored, time.perf_counter() - began
-        )
+        errors = (_start_error(problem), *(row.validation for row in run.history))
+        if not endures(problem.model_with(run.best_weights), split.validation):
+            errors = (np.inf,) * len(errors)
+        return FoldCurve(errors, scored, time.perf_counter() - began)
 
     def _problem(self, config: Config, split: Split, label: str) -> Problem:
         """The start of a choice, the same whatever parts are trained."""
@@ -246,6 +249,21 @@ def choose(asked: Config, start: Config, trials: Trials) -> Choice:
             best, curves = step, found
     said = dataclasses.replace(curves, seconds=spent, trials=trials.done) if asked.folds else None
     return Choice(best, said, spent, trials.done)
+
+
+def endures(model: Model, records: Sequence[Record]) -> bool:
+    """Whether simulations stay finite with inputs larger than those that were measured.
+
+    Args:
+        model: the model.
+        records: the records whose inputs are taken, `LARGER_INPUTS` times as far from their mean in training.
+
+    Returns:
+        False where one of them runs away.
+    """
+    mean = model.scaling.u_mean
+    larger = [dataclasses.replace(record, u=mean + LARGER_INPUTS * (record.u - mean)) for record in records]
+    return all(model.simulate(record, throw=False).status == "ok" for record in larger)
 
 
 def count_choices(asked: Config, start: Config) -> int:
