@@ -24,12 +24,27 @@ def railing_record(samples: int = 200, *, high: float = 0.5) -> Record:
 
 def test_limits_are_found_where_a_share_of_the_samples_is_exactly_there():
     y = np.sin(0.1 * np.arange(1000.0))
-    assert find_limits(y) == (None, None)
-    assert find_limits(np.minimum(y, 0.5)) == (None, 0.5)
-    assert find_limits(np.clip(y, -0.25, 0.5)) == (-0.25, 0.5)
-    assert find_limits(np.append(np.minimum(y, 0.5), np.nan)) == (None, 0.5)
-    assert find_limits(np.round(y, 1)) == (None, None)  # quantized: its extremes are no limits
-    assert find_limits(np.sign(y)) == (None, None)  # a switch
+    assert find_limits([y]) == (None, None)
+    assert find_limits([np.minimum(y, 0.5)]) == (None, 0.5)
+    assert find_limits([np.clip(y, -0.25, 0.5)]) == (-0.25, 0.5)
+    assert find_limits([np.append(np.minimum(y, 0.5), np.nan)]) == (None, 0.5)
+    assert find_limits([np.round(y, 1)]) == (None, None)  # quantized: its extremes are no limits
+    assert find_limits([np.sign(y)]) == (None, None)  # a switch
+
+
+def test_rest_at_the_ends_of_a_record_is_no_limit():
+    moves = 1.1 + np.sin(0.1 * np.arange(1000.0))
+    rest = np.zeros(50)
+    assert find_limits([np.concatenate([rest, moves])]) == (None, None)
+    assert find_limits([np.concatenate([rest, moves, rest]), np.concatenate([moves, rest])]) == (None, None)
+    # Once in between may be chance; twice, in one record or in two, is a limit.
+    once = np.concatenate([moves, rest, moves])
+    assert find_limits([once]) == (None, None)
+    assert find_limits([once, once]) == find_limits([np.concatenate([once, rest, moves])]) == (0.0, None)
+
+
+def test_the_cascaded_tanks_run_over(benchmark_folder):
+    assert settle_limits("auto", [tausid.datasets.load("cascaded_tanks").train]) == ((None, 10.0),)
 
 
 def test_one_pair_per_output_comes_of_all_ways_to_say_it():

@@ -203,6 +203,8 @@ def test_a_simulation_that_diverges_says_when_and_what_to_do():
         ({"dt": np.inf}, ConfigError, "`dt` must be a positive number of seconds; got inf"),
         ({"dt": 0.0}, ConfigError, "`dt` must be a positive number of seconds; got 0.0"),
         ({"x0": [0.0]}, ConfigError, r"`x0` must have one value per state, shape \(2,\); got \(1,\)"),
+        ({"x0": [np.nan, 0.0]}, ConfigError, r"`x0` must have finite numbers in single precision; got \[nan, 0.0\]"),
+        ({"x0": [1e300, 0.0]}, ConfigError, "`x0` must have finite numbers in single precision"),
         ({"record": Record.from_arrays(np.arange(20.0), np.arange(20.0), ts=0.1)}, DataError, "it lasts 1.9 s"),
     ],
 )

@@ -74,7 +74,8 @@ class StateFinder:
             Where the simulation begins.
 
         Raises:
-            ConfigError: an unknown way, an encoder that the model does not have, or a state of another size.
+            ConfigError: an unknown way, an encoder that the model does not have, or a state of another size or with
+                numbers that are not finite.
             DataError: too few samples, or outputs that are missing.
         """
         self._check(x0)
@@ -103,6 +104,8 @@ class StateFinder:
             start = 0 if isinstance(self.state_space.initial, FreeState) else self._encode(record).start
             needed = start + free_run.estimated_samples(self.config) if estimated else start
             _check_long_enough(record, needed + 1)
+            if estimated:
+                _check_measured(record, start, needed)
 
     def _check(self, x0: ArrayLike | str | None) -> None:
         if isinstance(x0, str):
@@ -118,11 +121,14 @@ class StateFinder:
                 f"`x0` must have one value per state, shape ({self.state_space.nx},); got {np.shape(x0)}. "
                 "Take it from a simulation's `x`."
             )
+        elif x0 is not None and not np.all(np.abs(np.asarray(x0, float)) <= np.finfo(np.float32).max):
+            raise ConfigError(f"`x0` must have finite numbers in single precision; got {x0!r}. Correct it.")
 
     def _estimate(self, record: Record, begin: Begin) -> Begin:
         """The state at the same sample that fits the samples from there on best."""
         stop = begin.start + free_run.estimated_samples(self.config)
         _check_long_enough(record, stop + 1)
+        _check_measured(record, begin.start, stop)
         here = slice(begin.start, stop)
         t, places = split_steps(record.t[here], self.longest_step)
         slopes = hold_slopes(self.integrator.hold, record.nu)
@@ -212,6 +218,14 @@ def _check_long_enough(record: Record, needed: int) -> None:
         raise DataError(
             f"record {record.name!r} must have at least {needed} samples for the initial state; got {len(record)}. "
             "Give a longer record, or `x0`."
+        )
+
+
+def _check_measured(record: Record, start: int, stop: int) -> None:
+    if np.isnan(record.y[start:stop]).all():
+        raise DataError(
+            f"record {record.name!r} must have measured outputs among samples {start} to {stop - 1}, for the initial "
+            "state; all are missing. Cut the record so that it begins with measured ones, or give `x0`."
         )
 
 

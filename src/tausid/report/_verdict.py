@@ -194,13 +194,13 @@ def _check_training(run: Run) -> Check:
     status, steps, best = (run.summary.get(name) for name in ("status", "steps", "best_step"))
     if status == "diverged":
         return Check("bad", f"Training diverged: {run.summary.get('message', '')}")
-    validated = any(np.isfinite(row.validation) for row in run.history)
-    if not validated:
-        return Check("note", f"Trained for {steps} steps without validation: the model is that of the last step.")
     config = run.model.config
     most = config.max_steps or config.finish_steps
     if config.folds and status == "completed" and isinstance(steps, int) and steps < (1 - UNFINISHED) * most:
         return Check("good", f"{config.folds} folds of the training data chose {steps} of at most {most} steps.")
+    validated = any(np.isfinite(row.validation) for row in run.history)
+    if not validated:
+        return Check("note", f"Trained for {steps} steps without validation: the model is that of the last step.")
     if status == "completed" and isinstance(steps, int) and isinstance(best, int) and best >= (1 - UNFINISHED) * steps:
         return Check("note", f"Training may not have ended: the best of {steps} steps is {best}. More steps may help.")
     return Check("good", f"Training came to its end: the best of {steps} steps is {best}.")

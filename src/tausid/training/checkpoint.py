@@ -92,7 +92,7 @@ def save_fold_curves(folder: Path, problem: Problem, curves: Mapping[str, FoldCu
     """
     content = {
         "identity": identity(problem),
-        "curves": {label: dataclasses.astuple(curve) for label, curve in curves.items()},
+        "trials": {label: dataclasses.astuple(curve) for label, curve in curves.items()},
     }
     write_arrays(folder / CURVES_NAME, {}, kind="checkpoint", content=content)
 
@@ -116,7 +116,8 @@ def load_fold_curves(folder: Path, problem: Problem) -> dict[str, FoldCurve]:
         return {}
     content = read_arrays(path, kind="checkpoint")[1]
     _check_identity(path, {**Config().as_dict(), **content["identity"]}, identity(problem))
-    return {label: FoldCurve(*_tuples(curve)) for label, curve in content["curves"].items()}
+    # Curves of an older version do not begin with the start, and have another name: these trials are repeated.
+    return {label: FoldCurve(*_tuples(curve)) for label, curve in content.get("trials", {}).items()}
 
 
 SCALARS = ("best_score", "best_step", "recoveries", "seconds", "status", "finished")

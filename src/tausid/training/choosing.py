@@ -7,7 +7,6 @@ validation records. Choices are tried one step away from the best so far, in a f
 from __future__ import annotations
 
 import dataclasses
-import functools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,9 +19,11 @@ from tausid.config import AUTO, Config
 from tausid.errors import ConfigError, DataError
 from tausid.free_run import SAMPLES_PER_STATE, initial_samples
 from tausid.records import Record
+from tausid.scaling import Scaling
+from tausid.simulation import Model, with_limits
 from tausid.training.finishing import finish
 from tausid.training.folds import stretch
-from tausid.training.loop import Problem, RunState, start_run
+from tausid.training.loop import Problem, RunState, start_run, validation_score
 from tausid.training.protocols import Split
 from tausid.training.result import FoldCurve, FoldCurves
 
@@ -33,10 +34,16 @@ OTHERS = {"activation": "tanh", "network": "polynomial", "finish_parts": "both"}
 UNDECIDED = {**FIRST, "finish_parts": "both"}
 # A choice is better where its error is lower by this factor; otherwise what was tried first stays.
 BETTER = 0.98
+# Errors below this share of the deviation are as good as none: what is left to choose by is rounding.
+NEGLIGIBLE = 1e-4
 # A choice is given up where folds so far leave it behind the best one by this factor.
 HOPELESS = 1.2
+# Inputs this much larger than the held-out ones must not make a model run away, as polynomials may out of range.
+LARGER_INPUTS = 1.5
 # Training samples that a choice is tried on where validation records decide.
 TRIED_SAMPLES = 4096
+# An input stands still where its variance is below this share of that in the whole record.
+STILL = 0.01
 
 
 @dataclass(frozen=True)
@@ -64,11 +71,13 @@ class Choice:
         config: the settings with nothing left open.
         curves: what the folds said of it; None where validation records decide when to stop.
         seconds: time spent on all trials.
+        trials: number of these.
     """
 
     config: Config
     curves: FoldCurves | None = None
     seconds: float = 0.0
+    trials: int = 0
 
 
 def close_settings(config: Config, *, held_out: bool) -> Config:
@@ -124,7 +133,7 @@ class Trials:
         planned: int,
     ) -> None:
         self.splits = splits
-        self.make = functools.lru_cache(maxsize=len(splits))(make)
+        self.make = make
         self.curves = dict(known)
         self.keep = keep
         self.report = report
@@ -145,14 +154,22 @@ class Trials:
             rival: the best choice so far, if there is one: the first folds may be enough to see that it stays so.
 
         Returns:
-            The curves; `chosen` is 0 and the error infinite where no simulation stayed finite, where the choice was
-            given up, and after an interruption.
+            The curves; all errors are infinite where no simulation stayed finite, where the choice was given up or
+            the records cannot carry it, and after an interruption.
+
+        Raises:
+            DataError: the records cannot carry the choice, and there is no other yet.
         """
         curves: list[FoldCurve] = []
         for k, split in enumerate(self.splits):
             label = self._label(config, k)
             if label not in self.curves:
-                curve = self._train(config, split, label)
+                try:
+                    curve = self._train(config, split, label)
+                except DataError:
+                    if rival is None:
+                        raise
+                    return _nothing(curves)
                 if self.interrupted.is_set():
                     return _nothing(curves)
                 self.curves[label] = curve
@@ -187,7 +204,10 @@ class Trials:
             interrupted=self.interrupted,
         )
         scored = sum(int((~np.isnan(record.y)).sum()) for record in split.validation)
-        return FoldCurve(tuple(row.validation for row in run.history), scored, time.perf_counter() - began)
+        errors = (_start_error(problem), *(row.validation for row in run.history))
+        if not endures(problem.model_with(run.best_weights), split.validation):
+            errors = (np.inf,) * len(errors)
+        return FoldCurve(errors, scored, time.perf_counter() - began)
 
     def _problem(self, config: Config, split: Split, label: str) -> Problem:
         """The start of a choice, the same whatever parts are trained."""
@@ -219,15 +239,31 @@ def choose(asked: Config, start: Config, trials: Trials) -> Choice:
         for change in candidates:
             step = dataclasses.replace(best, **change)
             fewer_helped = best.order < start.order
-            if trials.interrupted.is_set() or (fewer_helped and step.order > start.order):
+            good_enough = curves.lowest < NEGLIGIBLE
+            if trials.interrupted.is_set() or good_enough or (fewer_helped and step.order > start.order):
                 break
             found = trials.of(step, rival=best)
             spent += found.seconds
-            if not min(found.pooled) < BETTER * min(curves.pooled):
+            if not found.lowest < BETTER * curves.lowest:
                 break
             best, curves = step, found
     said = dataclasses.replace(curves, seconds=spent, trials=trials.done) if asked.folds else None
-    return Choice(best, said, spent)
+    return Choice(best, said, spent, trials.done)
+
+
+def endures(model: Model, records: Sequence[Record]) -> bool:
+    """Whether simulations stay finite with inputs larger than those that were measured.
+
+    Args:
+        model: the model.
+        records: the records whose inputs are taken, `LARGER_INPUTS` times as far from their mean in training.
+
+    Returns:
+        False where one of them runs away.
+    """
+    mean = model.scaling.u_mean
+    larger = [dataclasses.replace(record, u=mean + LARGER_INPUTS * (record.u - mean)) for record in records]
+    return all(model.simulate(record, throw=False).status == "ok" for record in larger)
 
 
 def count_choices(asked: Config, start: Config) -> int:
@@ -278,7 +314,8 @@ def hold_out(split: Split, config: Config) -> tuple[Split, ...]:
         config: number of folds.
 
     Returns:
-        One split per fold; one with fewer training samples where there are validation records; none without either.
+        One split per fold; one with fewer training samples where there are validation records, of a stretch in which
+        all inputs move; none without either.
 
     Raises:
         ConfigError: no fold holds out any output that can be scored.
@@ -295,7 +332,21 @@ def hold_out(split: Split, config: Config) -> tuple[Split, ...]:
     if not split.validation:
         return ()
     share = min(1.0, TRIED_SAMPLES / sum(len(record) for record in split.train))
-    return (Split(tuple(r.part(0, max(2, round(share * len(r)))) for r in split.train), split.validation),)
+    return (Split(tuple(_lively(r, max(2, round(share * len(r)))) for r in split.train), split.validation),)
+
+
+def _lively(record: Record, samples: int) -> Record:
+    """The first samples of a record; where an input stands still in them, those in which the stillest one moves most;
+    the whole record where it stands still there, too."""
+    moving = record.u.std(axis=0) > 0
+    u = (record.u[:, moving] - record.u[:, moving].mean(axis=0)) / record.u[:, moving].std(axis=0)
+    if not moving.any() or u[:samples].var(axis=0).min() >= STILL:
+        return record.part(0, samples)
+    sums, squares = (np.cumsum(np.pad(v, ((1, 0), (0, 0))), axis=0) for v in (u, u**2))
+    mean, power = ((s[samples:] - s[:-samples]) / samples for s in (sums, squares))
+    variances = (power - mean**2).min(axis=1)
+    start = int(np.argmax(variances))
+    return record.part(start, start + samples) if variances[start] >= STILL else record
 
 
 def _fold(records: Sequence[Record], k: int, config: Config) -> Split:
@@ -304,8 +355,9 @@ def _fold(records: Sequence[Record], k: int, config: Config) -> Split:
     for record in records:
         start, stop = stretch(len(record), k, config.folds, initial)
         measured = ~np.isnan(record.y)
-        scored, left = measured[start + initial : stop], np.delete(measured, slice(start, stop), axis=0)
-        if len(scored) >= 2 and scored.any(axis=0).all() and left.any(axis=0).all():
+        begins, scored = measured[start : start + initial].any(), measured[start + initial : stop]
+        left = np.delete(measured, slice(start, stop), axis=0)
+        if begins and len(scored) >= 2 and scored.any(axis=0).all() and left.any(axis=0).all():
             held_out.append(record.part(start, stop))
             train.append(without(record, start, stop))
         else:
@@ -330,7 +382,19 @@ def without(record: Record, start: int, stop: int) -> Record:
 
 
 def _lowest(curves: Sequence[FoldCurve], config: Config) -> float:
-    return min(pool_iterations(curves, config.finish_steps).pooled)
+    return pool_iterations(curves, config.finish_steps).lowest
+
+
+def _start_error(problem: Problem) -> float:
+    """The held-out error of the start, as the fit on everything has it; infinite where known equations stand alone, of
+    which nothing is trained but what finds their initial states."""
+    model = problem.initial_model
+    if model.physics is not None and problem.config.correction == "none":
+        return np.inf
+    if problem.linear_order is not None:  # a linear approximation is in units of the records that it was found from
+        own = Scaling.from_records(problem.split.train)
+        model = dataclasses.replace(model, scaling=own, state_space=with_limits(model.state_space, model.config, own))
+    return validation_score(model, problem.split.validation, problem.initial_model.scaling.y_std)
 
 
 def _nothing(curves: Sequence[FoldCurve]) -> FoldCurves:
@@ -345,12 +409,11 @@ def pool_iterations(curves: Sequence[FoldCurve], most: int) -> FoldCurves:
         most: most iterations.
 
     Returns:
-        The curves; `chosen` is 0 where no pooled error is finite.
+        The curves, from the start on; `chosen` is 0 where no pooled error is finite.
     """
-    scores = np.array([(*curve.errors, *curve.errors[-1:] * (most - len(curve.errors))) for curve in curves])
+    scores = np.array([(*curve.errors, *curve.errors[-1:] * (most + 1 - len(curve.errors))) for curve in curves])
     scores = np.where(np.isfinite(scores), scores, np.inf)
     pooled = np.sqrt(np.average(scores**2, axis=0, weights=[curve.scored for curve in curves]))
-    steps = tuple(range(1, most + 1))
-    chosen = steps[int(np.argmin(pooled))] if np.isfinite(pooled).any() else 0
+    chosen = int(np.argmin(np.maximum(pooled, NEGLIGIBLE)))  # the first of those that are as good
     spent = sum(curve.seconds for curve in curves)
-    return FoldCurves(steps, tuple(map(tuple, scores.tolist())), tuple(pooled.tolist()), chosen, spent)
+    return FoldCurves(tuple(range(most + 1)), tuple(map(tuple, scores.tolist())), tuple(pooled.tolist()), chosen, spent)

@@ -293,7 +293,7 @@ def _held_out(result: FitResult, split: Split) -> float:
     if result.status == "diverged":
         return float("inf")
     if result.folds is not None and result.folds.pooled:
-        return min(result.folds.pooled)
+        return result.folds.lowest
     return validation_score(_single(result.model), split.validation)
 
 

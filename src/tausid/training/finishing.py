@@ -72,7 +72,8 @@ def finish(
             break
         if interrupted.is_set():
             return dataclasses.replace(run, status="interrupted")
-    simulates = np.isfinite(run.history[-1].loss)  # without a finite start there is no better point
+    # Without a finite start there is no better point; without a finite score none that can be told to be good.
+    simulates = np.isfinite(run.history[-1].loss) and (not problem.split.validation or np.isfinite(run.best_score))
     return dataclasses.replace(run, status=run.status if simulates else "diverged", finished=True)
 
 

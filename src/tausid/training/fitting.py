@@ -12,8 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tausid.config import Config
 from tausid.errors import ConfigError
+from tausid.linear import LinearModel
 from tausid.physics import AbstractPhysics, find_physics
 from tausid.progress import ProgressUpdate, make_reporter
 from tausid.records import Records, as_records
@@ -40,7 +43,7 @@ from tausid.training.outcome import make_result
 from tausid.training.protocols import Split, split_records
 from tausid.training.result import FitResult, FoldCurve, FoldCurves
 from tausid.training.setup import choose_settings, settle, start_problem
-from tausid.training.starting import approximate
+from tausid.training.starting import approximate, settle_states
 
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
 CHECKPOINTS = "checkpoint*.safetensors"
@@ -116,6 +119,7 @@ def fit(
     sizes = {} if nx is None else {"nx": nx}
     given = {"protocol": protocol, "seed": seed, **sizes, **settings}
     config = choose_settings(recipe, given, records=as_records(records), physics=physics, validation=validation)
+    config = settle_states(config, tau)
     split = split_records(records, config, validation=validation, test=test)
     config = settle(config, split.train)
     plant = None if physics is None else find_physics(physics)
@@ -126,8 +130,7 @@ def fit(
     for record in (*split.validation, *(() if test is None else as_records(test))):
         problem.initial_model.check(record)  # now, and not after an hour of training
     if ensemble is not None:
-        found = problem.initial_model.state_space.tau
-        options = {"records": records, "tau": found, "nx": nx, "physics": physics, "recipe": recipe,
+        options = {"records": records, "tau": tau, "nx": nx, "physics": physics, "recipe": recipe,
                    "protocol": protocol, "validation": validation, "test": test, "resume": resume,
                    "overwrite": overwrite, **settings}  # fmt: skip
         plan = Plan(fit, options, tuple(range(seed, seed + ensemble)), all_steps(config, problem.config),
@@ -137,23 +140,23 @@ def fit(
     reporter = make_reporter(progress, problem.initial_model)
     if progress == "auto" and config.engine == "auto":
         _say_once_if_missing(fused_missing())
-    curves = None
+    choice = Choice(problem.config)
     with reporter as report, interruptible() as interrupted:
         if config.folds and config.max_steps > 0:
             problem, run, curves = _train_folds(problem, folder, report, interrupted)
+            choice = dataclasses.replace(choice, curves=curves)
         else:
-            choice = Choice(problem.config)
             if held_out and config.max_steps == 0:
                 start = functools.partial(start_problem, tau=tau, plant=plant)
                 problem, choice = _choose(config, problem, start, folder, report, interrupted)
-            run, curves = _begin(problem, folder), choice.curves
+            run = _begin(problem, folder)
             if not run.finished:
                 run = dataclasses.replace(run, seconds=run.seconds + choice.seconds)
         run = _train(problem, run, folder, report, interrupted)
         if config.finish != "none" and run.status in ("completed", "early-stopped"):
-            run = _finish(problem, run, curves, folder, report, interrupted)
-            curves = None if run.status == "interrupted" else curves
-    return make_result(problem, run, curves)
+            run = _finish(problem, run, choice, folder, report, interrupted)
+            choice = dataclasses.replace(choice, curves=None) if run.status == "interrupted" else choice
+    return make_result(problem, run, choice.curves)
 
 
 def _fit_members(
@@ -238,8 +241,13 @@ def _choose(
     if choices == 1 and not asked.folds:
         return problem, Choice(problem.config)
 
+    @functools.cache
+    def linear(split: Split, order: int) -> LinearModel:
+        return approximate(split.train, first.config, order=order)
+
     def make(config: Config, split: Split) -> Problem:
-        bla = approximate(split.train, config, order=config.order) if config.init == "bla" else None
+        # As on all records: further states than the linear approximation of these has start apart from it.
+        bla = None if first.linear_order is None else linear(split, min(config.order, first.linear_order))
         return start(config, split=split, bla=bla, scaling=first.initial_model.scaling)
 
     def tell(at: TrialPoint) -> None:
@@ -275,28 +283,27 @@ def _choose(
 def _finish(
     problem: Problem,
     run: RunState,
-    curves: FoldCurves | None,
+    choice: Choice,
     folder: Path | None,
     report: Callable[[ProgressUpdate], None],
     interrupted: threading.Event,
 ) -> RunState:
     """The second-order steps, as many as folds say; one interrupted in them resumes with the first of them."""
-    config = problem.config
+    config, curves = problem.config, choice.curves
     if run.finished:
         return run
     if interrupted.is_set():
         return dataclasses.replace(run, status="interrupted")
-    if curves is not None and curves.chosen == 0:
+    if curves is not None and np.isinf(curves.lowest):
         return dataclasses.replace(run, status="diverged")
-    most, ahead = config.finish_steps, 0
-    if curves is not None:
-        most, ahead = curves.chosen, curves.trials * config.finish_steps
+    most = config.finish_steps if curves is None else curves.chosen
+    ahead = choice.trials * config.finish_steps
 
     def tell(before: RunState, now: RunState) -> None:
         number = now.step - run.step
         update = _update(problem, before, now)
         if curves is not None:
-            update = dataclasses.replace(update, validation=curves.pooled[number - 1], best=min(curves.pooled))
+            update = dataclasses.replace(update, validation=curves.pooled[number], best=curves.lowest)
         report(
             dataclasses.replace(
                 update,
@@ -309,7 +316,9 @@ def _finish(
             )
         )
 
-    done = finish(problem, run, most=most, parts=config.finish_parts, report=tell, interrupted=interrupted)
+    done = dataclasses.replace(run, finished=True)
+    if most > 0:
+        done = finish(problem, run, most=most, parts=config.finish_parts, report=tell, interrupted=interrupted)
     if folder is not None and done.finished:
         save_checkpoint(folder, problem, done)
     return done
@@ -358,7 +367,7 @@ def _train_folds(
     if folder is not None:
         for k, (problem, run) in enumerate(zip(problems, done, strict=True), 1):
             save_checkpoint(folder, problem, run, FOLD_NAME.format(k))
-    if interrupted.is_set() or curves.chosen == 0:
+    if interrupted.is_set() or np.isinf(curves.lowest):
         status = "interrupted" if interrupted.is_set() else "diverged"
         return problems[0], dataclasses.replace(done[0], status=status), curves
     final = dataclasses.replace(whole, last_step=curves.chosen)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from tausid.config import Limits
 from tausid.errors import ConfigError
@@ -14,6 +14,9 @@ from tausid.records import Record
 
 # A limit is taken by at least this share of the samples: no two samples of a noisy signal agree by chance.
 LIMIT_SHARE = 0.005
+# Times that records must run into a limit and leave it again: one at rest before its experiment begins, or after it has
+# ended, stays at one value, too.
+LEAST_VISITS = 2
 # How many times more often than the next value a limit is taken: a quantized sine is at its extreme 2.4 times as often.
 STANDS_OUT = 5.0
 
@@ -34,7 +37,7 @@ def settle_limits(limits: Limits, records: Sequence[Record]) -> Limits:
     if limits == "none":
         return limits
     if limits == "auto":
-        found = tuple(find_limits(y) for y in np.concatenate([record.y for record in records]).T)
+        found = tuple(find_limits([record.y[:, i] for record in records]) for i in range(records[0].ny))
         return found if any(limit is not None for pair in found for limit in pair) else "none"
     assert isinstance(limits, tuple)
     pairs = limits if isinstance(limits[0], tuple) else (limits,)
@@ -46,24 +49,36 @@ def settle_limits(limits: Limits, records: Sequence[Record]) -> Limits:
     return pairs
 
 
-def find_limits(y: Float[np.ndarray, "N"]) -> tuple[float | None, float | None]:
+def find_limits(records: Sequence[Float[np.ndarray, "N"]]) -> tuple[float | None, float | None]:
     """Where an output runs into a limit: a share of its samples is exactly at its extreme, far more than next to it.
 
+    It gets there and leaves again at least twice.
+
     Args:
-        y: samples; NaN where missing.
+        records: samples of each record; NaN where missing.
 
     Returns:
         The lowest and the highest value, None where it runs into none.
     """
-    values, counts = np.unique(y[~np.isnan(y)], return_counts=True)
+    known = [y[~np.isnan(y)] for y in records]
+    values, counts = np.unique(np.concatenate(known), return_counts=True)
     if len(values) <= FEW_LEVELS:  # a switch or a staircase
         return None, None
     ends = ((values[0], counts[0], counts[1]), (values[-1], counts[-1], counts[-2]))
     low, high = (
-        float(value) if count >= max(LIMIT_SHARE * counts.sum(), STANDS_OUT * beside) else None
+        float(value)
+        if count >= max(LIMIT_SHARE * counts.sum(), STANDS_OUT * beside)
+        and sum(_visits(y == value) for y in known) >= LEAST_VISITS
+        else None
         for value, count, beside in ends
     )
     return low, high
+
+
+def _visits(there: Bool[np.ndarray, "N"]) -> int:
+    """How often a record gets to a value and leaves it again."""
+    arrives = np.flatnonzero(there[1:] & ~there[:-1])
+    return len(arrives) - int(bool(len(arrives)) and bool(there[-1]))
 
 
 def describe_limits(limits: Limits, names: Sequence[str], units: Sequence[str]) -> str:

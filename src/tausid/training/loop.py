@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from tausid.config import Config
 from tausid.evaluation import evaluate
@@ -53,6 +53,7 @@ class Problem:
         stages: training windows, by the steps they are for; usually one stage.
         validation_source: validation windows, where these are what is validated and not free runs.
         last_step: where training ends, if before `max_steps`, which the schedule goes by.
+        linear_order: states of the linear approximation that the weights start from; None where they do not.
     """
 
     config: Config
@@ -61,6 +62,7 @@ class Problem:
     stages: tuple[Stage, ...]
     validation_source: WindowSource | None = None
     last_step: int | None = None
+    linear_order: int | None = None
 
     @property
     def source(self) -> WindowSource:
@@ -186,12 +188,15 @@ def advance(problem: Problem, run: RunState) -> RunState:
     return _decide(_validate(problem, run, float(loss)) if finite else _recover(run, config), problem)
 
 
-def validation_score(model: Model, records: Sequence[Record]) -> float:
+def validation_score(
+    model: Model, records: Sequence[Record], deviation: Float[np.ndarray, "ny"] | None = None
+) -> float:
     """Root mean squared free-run error over all validation records and outputs, each output normalized and weighted.
 
     Args:
         model: the model.
         records: validation records.
+        deviation: of each output, that errors are normalized by; by default the model's.
 
     Returns:
         The score; NaN without records, infinite where a simulation diverges.
@@ -200,7 +205,8 @@ def validation_score(model: Model, records: Sequence[Record]) -> float:
         return float("nan")
     scores = [evaluate(model, record) for record in records]
     weights = mean_one(model.config.output_weights)
-    relative = [np.array(list(s.rmse.values())) / model.scaling.y_std for s in scores]
+    deviation = model.scaling.y_std if deviation is None else deviation
+    relative = [np.array(list(s.rmse.values())) / deviation for s in scores]
     squares = [np.mean(r**2 if weights is None else weights * r**2) for r in relative]
     return float(np.sqrt(np.average(squares, weights=[s.n_scored for s in scores])))
 

@@ -6,7 +6,8 @@ import dataclasses
 import importlib.metadata
 import platform
 
-from tausid.config import Config
+import numpy as np
+
 from tausid.training.checkpoint import fingerprint
 from tausid.training.choosing import describe
 from tausid.training.limits import describe_limits
@@ -43,15 +44,16 @@ def make_result(problem: Problem, run: RunState, curves: FoldCurves | None = Non
     )
     iterations = sum(row.learning_rate != row.learning_rate for row in run.history)  # these have no rate
     counted = f"{iterations} iteration{'s' * (iterations > 1)} of {problem.config.finish}"
-    finished = f"{counted}{_chosen_by(problem.config)}." if iterations else ""
-    structure = f"{describe(problem.config)}." if iterations and problem.config.max_steps == 0 else ""
+    finished = f"{counted}{_chosen_by(problem, run, curves)}." if iterations else ""
+    ended = run.finished and run.status == "completed"
+    structure = f"{describe(problem.config)}." if (iterations or ended) and problem.config.max_steps == 0 else ""
     limited = describe_limits(problem.config.output_limits, best.output_names, best.output_units)
     return FitResult(
         model=best,
         last_model=last,
         history=run.history if curves is None else _with_pooled(run.history, curves),
         status=run.status,
-        message=" ".join(part for part in (_message(problem, run), finished, structure, limited) if part),
+        message=" ".join(part for part in (_message(problem, run, curves), finished, structure, limited) if part),
         steps=run.step,
         best_step=run.best_step,
         seconds=run.seconds,
@@ -74,10 +76,10 @@ def program_versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in names}}
 
 
-def _message(problem: Problem, run: RunState) -> str:
+def _message(problem: Problem, run: RunState, curves: FoldCurves | None) -> str:
     config = problem.config
     if config.max_steps == 0:
-        return _message_of_finish(config, run)
+        return _message_of_finish(problem, run, curves)
     if run.status == "diverged":
         return (
             f"training left the finite numbers {run.recoveries} times, or no free run stayed finite; the best model so "
@@ -94,19 +96,50 @@ def _message(problem: Problem, run: RunState) -> str:
     return f"all {config.max_steps} steps were taken; the best model is that of step {run.best_step}."
 
 
-def _message_of_finish(config: Config, run: RunState) -> str:
+def _message_of_finish(problem: Problem, run: RunState, curves: FoldCurves | None) -> str:
     if run.status == "diverged":
         return (
-            "no simulation of the whole training records stayed finite, so the model is the one that training began "
-            "with. Try a larger tau, more substeps, or recipe='windows'."
+            f"{_what_diverged(run, curves)}, so the model is the one that training began with. Try a larger tau, more "
+            "substeps, or recipe='windows'."
         )
     if run.status == "interrupted":
         where = f"at iteration {run.step}" if run.step else "before the first iteration on everything"
         return f"stopped {where}; resume to go on, bit for bit as if never stopped."
+    if run.finished and curves is not None and curves.chosen == 0:
+        return (
+            f"held-out data prefer the {_start_of(problem)}: no iteration of {problem.config.finish} is better over "
+            f"{len(curves.scores)} folds, and none was taken."
+        )
     return ""
 
 
-def _chosen_by(config: Config) -> str:
-    if config.max_steps > 0:
+def _what_diverged(run: RunState, curves: FoldCurves | None) -> str:
+    if curves is not None:
+        folds = len(curves.scores)
+        lost = [str(k) for k, scores in enumerate(curves.scores, 1) if not np.isfinite(scores).any()]
+        where = f"in fold {' and '.join(lost)} of {folds}" if lost else f"at no iteration in all of {folds} folds"
+        return f"held-out stretches were {'not ' * bool(lost)}simulated with finite numbers {where}"
+    if run.history and np.isfinite(run.history[-1].loss):
+        return "no simulation of the validation records stayed finite"
+    return "no simulation of the whole training records stayed finite"
+
+
+def _start_of(problem: Problem) -> str:
+    if problem.initial_model.physics is not None:
+        return "known equations as they are"
+    linear = problem.linear_order is not None and problem.config.nonlinear_start == "zero"
+    return "linear model" if linear else "model that training began with"
+
+
+def _chosen_by(problem: Problem, run: RunState, curves: FoldCurves | None) -> str:
+    if problem.config.max_steps > 0:
         return " followed"
-    return f", chosen by {config.folds} folds" if config.folds else ""
+    if curves is not None:
+        return f", chosen by {len(curves.scores)} folds"
+    if not problem.split.validation or not run.finished:
+        return ""
+    return (
+        f", of which validation chose number {run.best_step}"
+        if run.best_step
+        else (f", and validation prefers the {_start_of(problem)}")
+    )

@@ -40,7 +40,8 @@ class FoldCurve:
     """What one fold of a second-order training said.
 
     Args:
-        errors: error of its held-out stretches after each iteration, normalized; it ends where the fold converged.
+        errors: error of its held-out stretches at the start and after each iteration, normalized; infinite at a start
+            that is no choice; it ends where the fold converged.
         scored: number of held-out outputs.
         seconds: time spent.
     """
@@ -55,10 +56,11 @@ class FoldCurves:
     """What the folds said.
 
     Args:
-        steps: steps at which all folds were validated.
+        steps: steps at which all folds were validated; those of a second-order training begin with 0, its start.
         scores: free-run error of each fold on its held-out stretches at these steps, normalized.
         pooled: root mean square over all held-out samples at these steps.
-        chosen: the step of the lowest pooled error, which the final fit takes.
+        chosen: the step of the lowest pooled error, which the final fit takes; 0 is the start itself, and what is
+            chosen where no error is finite.
         seconds: time spent on the trials of a second-order training, those of what was not chosen among them.
         trials: number of these.
     """
@@ -69,6 +71,11 @@ class FoldCurves:
     chosen: int
     seconds: float = 0.0
     trials: int = 0
+
+    @property
+    def lowest(self) -> float:
+        """The lowest pooled error; infinite where none is finite."""
+        return min(self.pooled, default=float("inf"))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -197,8 +197,9 @@ def make_problem(
     )
     stages = make_stages(config, functools.partial(make_windows, split.train))
     windows_validate = config.validation_error == "windows" and split.validation
-    if config.init == "bla" and start.bla is not None:
-        state_space = start_from_bla(state_space, start.bla, split.train, stages[0].source)
+    bla = start.bla if config.init == "bla" else None
+    if bla is not None:
+        state_space = start_from_bla(state_space, bla, split.train, stages[0].source)
     if known is not None:
         state_space = start_from_known(state_space, known, stages[0].source)
     model = Model(
@@ -214,7 +215,7 @@ def make_problem(
         past_span=spans(split.train, n_past) if sees_time else None,
     )
     validated = make_windows(split.validation, horizon=config.horizons[-1]) if windows_validate else None
-    return Problem(config, split, model, stages, validated)
+    return Problem(config, split, model, stages, validated, linear_order=None if bla is None else bla.order)
 
 
 def make_stages(config: Config, make_windows: Callable[..., WindowSource]) -> tuple[Stage, ...]:

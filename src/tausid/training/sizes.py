@@ -99,6 +99,13 @@ def choose_size(
 
 def _row(result: FitResult) -> SizeRow:
     arrays = jax.tree.leaves(eqx.filter(result.model.state_space, eqx.is_inexact_array))
-    tried = [(row.validation, row.step) for row in result.history if np.isfinite(row.validation)]
-    error, steps = min(tried, default=(float("inf"), 0))
+    error, steps = _held_out(result)
     return SizeRow(result.config.order, result.config.hidden, sum(int(np.size(a)) for a in arrays), error, steps)
+
+
+def _held_out(result: FitResult) -> tuple[float, int]:
+    """The lowest held-out error, and after how many steps; folds have one even where they choose none."""
+    if result.folds is not None:
+        return result.folds.lowest, result.folds.chosen
+    tried = [(row.validation, row.step) for row in result.history if np.isfinite(row.validation)]
+    return min(tried, default=(float("inf"), 0))

@@ -19,6 +19,7 @@ from tausid.linear import LinearModel, estimate_bla
 from tausid.models import Encoder, FreeState, StateSpace, free_parameters, readout_of
 from tausid.networks import AbstractNetwork
 from tausid.records import Record
+from tausid.scaling import Scaling
 from tausid.tau import Tau
 from tausid.tau_estimation import LINEAR_METHODS, TauEstimate, linear_records, tau_of_model, tau_of_outputs
 from tausid.windows import WindowSource
@@ -72,9 +73,13 @@ def find_start(
         return _named_start(tau, records, config, bla)
     if bla is None and config.init == "bla":
         bla = approximate(records, config)
+    return Start(_as_tau(tau), bla)
+
+
+def _as_tau(tau: float | Sequence[float] | Tau | TauEstimate) -> Tau:
     if isinstance(tau, TauEstimate):
-        return Start(Tau(tau.tau, source=tau.method), bla)
-    return Start(tau if isinstance(tau, Tau) else Tau(tau), bla)
+        return Tau(tau.tau, source=tau.method)
+    return tau if isinstance(tau, Tau) else Tau(tau)
 
 
 def _named_start(name: str, records: Sequence[Record], config: Config, bla: LinearModel | None) -> Start:
@@ -90,6 +95,25 @@ def _named_start(name: str, records: Sequence[Record], config: Config, bla: Line
         return Start(Tau(start, trainable=True, source="Ts/tau = 0.1"), bla)
     seconds, _ = tau_of_model(bla, linear_records(records, hold=bla.hold), method=method, x0=bla.x0)
     return Start(Tau(seconds, trainable=name != method, source=method), bla)
+
+
+def settle_states(config: Config, tau: float | Sequence[float] | str | Tau | TauEstimate) -> Config:
+    """The settings with as many states as `tau` has values, where it has one per state and their number is open.
+
+    Args:
+        config: the settings.
+        tau: as for `find_start`.
+
+    Returns:
+        The settings.
+
+    Raises:
+        ConfigError: not a positive number.
+    """
+    if config.nx != AUTO or isinstance(tau, str):
+        return config
+    values = _as_tau(tau).start
+    return config if values.ndim == 0 else _with_order(config, len(values))
 
 
 def settle_order(config: Config, records: Sequence[Record]) -> tuple[Config, LinearModel | None]:
@@ -108,11 +132,14 @@ def settle_order(config: Config, records: Sequence[Record]) -> tuple[Config, Lin
     if config.nx != AUTO:
         return config, None
     bla = approximate(records, config)
-    config = dataclasses.replace(config, nx=bla.order)
+    return _with_order(config, bla.order), bla
+
+
+def _with_order(config: Config, order: int) -> Config:
     if config.initial_state == "free":
-        return config, bla
-    na, nb = (max(samples, 2 * bla.order) if samples > 0 else 0 for samples in (config.na, config.nb))
-    return dataclasses.replace(config, na=na, nb=nb), bla
+        return dataclasses.replace(config, nx=order)
+    na, nb = (max(samples, 2 * order) if samples > 0 else 0 for samples in (config.na, config.nb))
+    return dataclasses.replace(config, nx=order, na=na, nb=nb)
 
 
 def approximate(records: Sequence[Record], config: Config, order: int | None = None) -> LinearModel:
@@ -131,6 +158,7 @@ def approximate(records: Sequence[Record], config: Config, order: int | None = N
     """
     hold = "first" if set(config.hold if isinstance(config.hold, tuple) else [config.hold]) == {"first"} else "zero"
     feedthrough = config.feedthrough or hold == "first"
+    Scaling.from_records(records)  # a constant channel is in the way of every model, and says so itself
     try:
         usable = linear_records(records, hold=hold)
         bla = estimate_bla(usable, nx=order or "auto", hold=hold, feedthrough=feedthrough)
