@@ -82,8 +82,8 @@ def fit(
             or `trained-per-state` (from Ts/tau = 0.1 on), `bla-trained` (from the estimate on), seconds (one, or one
             per state), an estimate, or a `Tau` to train from a start.
         seed: seed of the initial weights and of the windows drawn.
-        nx: number of states, or `auto` for those of the best linear approximation; by default the recipe's, or those of
-            the known equations.
+        nx: number of states, or `auto` for those of the best linear approximation, or of a tau per state; by default
+            the recipe's, or those of the known equations.
         physics: known equations with parameters to be fitted, such as `tausid.physics.CascadedTanks()`, or their name;
             alone, or corrected by a network (`correction="network"`).
         recipe: `default`, `windows` or `paper`; `default` is `windows` without inputs.
