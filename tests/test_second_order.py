@@ -178,9 +178,9 @@ def test_a_linear_plant_reaches_the_floor_of_linear_least_squares():
 def test_held_out_data_choose_what_is_left_open():
     open_ones = {**QUICK, "nx": "auto", "network": "auto", "activation": "auto", "finish_parts": "auto"}
     said: list = []
-    result = tausid.fit(oscillator_record(120, noise=0.05), **{**open_ones, "finish_steps": 2, "progress": said.append})
+    result = tausid.fit(wiener_record(120), **{**open_ones, "finish_steps": 2, "progress": said.append})
     lowest: dict[str, list[float]] = {}
-    for update in said[: -result.steps]:  # the last ones are those of the fit on everything
+    for update in said[: len(said) - result.steps]:  # the last ones are those of the fit on everything
         choice, fold = update.note.split(": ")
         lowest.setdefault(choice, [np.inf, np.inf])[int(fold[5]) - 1] = update.best
     assert describe(result.config) in lowest and result.folds.trials <= 2 * len(lowest)
