@@ -270,6 +270,8 @@ def test_a_choice_that_runs_away_with_larger_inputs_is_none():
     fits = [tausid.fit(record, seed=0, network=network, **settings).model for network in ("polynomial", "mlp")]
     assert [model.simulate(record).status for model in fits] == ["ok", "ok"]
     assert [endures(model, [record]) for model in fits] == [False, True]
+    given = {**settings, "folds": 2, "network": "polynomial"}
+    assert tausid.fit(record, seed=0, **given).status == "completed"  # it was asked for
 
 
 def test_initial_states_move_before_the_weights_do():

@@ -165,7 +165,7 @@ class Trials:
             label = self._label(config, k)
             if label not in self.curves:
                 try:
-                    curve = self._train(config, split, label)
+                    curve = self._train(config, split, label, must_endure=rival is not None)
                 except DataError:
                     if rival is None:
                         raise
@@ -187,7 +187,7 @@ class Trials:
     def _label(self, config: Config, k: int) -> str:
         return describe(config) + (f": fold {k + 1} of {len(self.splits)}" if config.folds else "")
 
-    def _train(self, config: Config, split: Split, label: str) -> FoldCurve:
+    def _train(self, config: Config, split: Split, label: str, *, must_endure: bool) -> FoldCurve:
         began = time.perf_counter()
         problem = self._problem(dataclasses.replace(config, finish_parts=UNDECIDED["finish_parts"]), split, label)
         planned = max(self.planned, self.done + 1)
@@ -205,7 +205,7 @@ class Trials:
         )
         scored = sum(int((~np.isnan(record.y)).sum()) for record in split.validation)
         errors = (_start_error(problem), *(row.validation for row in run.history))
-        if not endures(problem.model_with(run.best_weights), split.validation):
+        if must_endure and not endures(problem.model_with(run.best_weights), split.validation):
             errors = (np.inf,) * len(errors)
         return FoldCurve(errors, scored, time.perf_counter() - began)
 
