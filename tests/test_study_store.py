@@ -342,3 +342,10 @@ def test_outcomes_are_read_once_per_finished_run(spec, monkeypatch):
     study(spec, monkeypatch, report=lambda update: time.sleep(0))
     assert len(counted) == 4  # at the beginning, after each of two runs, at the end
     assert len(read_results(spec.parent).rows) == 2
+
+
+def test_passwords_of_databases_are_not_shown(tmp_path):
+    store = Store(f"sqlite:///{tmp_path}/runs.db", "figure")
+    assert store.location == f"sqlite:///{tmp_path}/runs.db"
+    with pytest.raises(ConfigError, match=r"got 'nonsense://ada:\*\*\*@host/runs'"):
+        Store("nonsense://ada:secret:@host/runs", "figure")

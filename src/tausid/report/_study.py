@@ -20,7 +20,8 @@ TABLE = "results.csv"
 # Columns that say what came out of a run; any other column that varies says what was asked of it.
 OUTCOMES = frozenset(
     ("run", "id", "number", "trial", "seed", "status", "steps", "best_step", "seconds", "train_rmse", "validation_rmse",
-     "test_rmse", "version", "message", "model", "folder", "path", "started", "finished", "tau", "ts_over_tau")
+     "test_rmse", "version", "message", "model", "folder", "path", "started", "finished", "tau", "tau_seconds",
+     "ts_over_tau")
 )  # fmt: skip
 SCORES = {"test_rmse": "test RMSE", "validation_rmse": "validation RMSE", "train_rmse": "training RMSE"}
 WHOLE = ("completed", "early-stopped")

@@ -10,6 +10,7 @@ import contextlib
 import json
 import operator
 import os
+import re
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -75,14 +76,14 @@ class Store:
     """
 
     def __init__(self, location: str | os.PathLike[str], name: str, *, create: bool = True) -> None:
-        self.location = str(location)
-        self.shared = "://" in self.location
+        self.shared = "://" in str(location)
+        self.location = _without_password(str(location))
         self._owner = uuid.uuid4().hex
         self._signed = 0.0
         self._asked: set[str | None] = set()
         _import_optuna()
         with self._translated():
-            self._study = _open(self.location, name, shared=self.shared, create=create)
+            self._study = _open(str(location), name, shared=self.shared, create=create)
 
     def outcomes(self) -> dict[str, dict[str, Any]]:
         """Outcomes of all finished runs by name, in the order in which they were planned."""
@@ -337,7 +338,13 @@ def _open(location: str, name: str, *, shared: bool, create: bool) -> Any:
     except KeyError:
         if create:
             return optuna.create_study(study_name=name, storage=storage, load_if_exists=True)
-        raise ConfigError(f"a study must have been begun; {location} holds none named {name!r}. Check both.") from None
+        place = _without_password(location)
+        raise ConfigError(f"a study must have been begun; {place} holds none named {name!r}. Check both.") from None
+
+
+def _without_password(location: str) -> str:
+    """The URL of a database as it may be shown."""
+    return re.sub(r"(://[^:@/]*):[^@]*@", r"\1:***@", location)
 
 
 def _open_database(optuna: Any, url: str) -> Any:
@@ -345,10 +352,10 @@ def _open_database(optuna: Any, url: str) -> Any:
 
     try:
         return optuna.storages.RDBStorage(url)
-    except ArgumentError as error:
+    except ArgumentError:
         raise ConfigError(
-            f"`storage` must be the URL of a database, postgresql://, mysql:// or sqlite:///; got {url!r} ({error}). "
-            "Correct it."
+            f"`storage` must be the URL of a database, postgresql://, mysql:// or sqlite:///; got "
+            f"{_without_password(url)!r}. Correct it."
         ) from None
     except ImportError as error:
         raise MissingExtraError(f"the database needs a driver that is missing: {error}. Install it with pip.") from None
