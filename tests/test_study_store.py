@@ -349,3 +349,5 @@ def test_passwords_of_databases_are_not_shown(tmp_path):
     assert store.location == f"sqlite:///{tmp_path}/runs.db"
     with pytest.raises(ConfigError, match=r"got 'nonsense://ada:\*\*\*@host/runs'"):
         Store("nonsense://ada:secret:@host/runs", "figure")
+    with pytest.raises(ConfigError, match="got 'a URL that cannot be read'"):
+        Store("postgresql://ada:secret@host:port/runs", "figure")

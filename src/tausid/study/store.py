@@ -10,7 +10,6 @@ import contextlib
 import json
 import operator
 import os
-import re
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -77,11 +76,11 @@ class Store:
 
     def __init__(self, location: str | os.PathLike[str], name: str, *, create: bool = True) -> None:
         self.shared = "://" in str(location)
-        self.location = _without_password(str(location))
         self._owner = uuid.uuid4().hex
         self._signed = 0.0
         self._asked: set[str | None] = set()
         _import_optuna()
+        self.location = _without_password(str(location))
         with self._translated():
             self._study = _open(str(location), name, shared=self.shared, create=create)
 
@@ -343,8 +342,14 @@ def _open(location: str, name: str, *, shared: bool, create: bool) -> Any:
 
 
 def _without_password(location: str) -> str:
-    """The URL of a database as it may be shown."""
-    return re.sub(r"(://[^:@/]*):[^@]*@", r"\1:***@", location)
+    """Where the study is stored, as it may be shown."""
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        return make_url(location).render_as_string(hide_password=True) if "://" in location else location
+    except (ArgumentError, ValueError):
+        return "a URL that cannot be read"
 
 
 def _open_database(optuna: Any, url: str) -> Any:
@@ -352,7 +357,7 @@ def _open_database(optuna: Any, url: str) -> Any:
 
     try:
         return optuna.storages.RDBStorage(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise ConfigError(
             f"`storage` must be the URL of a database, postgresql://, mysql:// or sqlite:///; got "
             f"{_without_password(url)!r}. Correct it."
