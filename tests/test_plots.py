@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import warnings
 
 import numpy as np
@@ -160,6 +161,21 @@ def test_runs_above_the_axis_are_counted_diverged_ones_among_them():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         figure.draw_without_rendering()
+
+
+def label_boxes(figure):
+    figure.draw_without_rendering()
+    return [text.get_window_extent() for text in figure.axes[0].get_xticklabels()]
+
+
+def test_long_labels_slant_and_short_ones_do_not():
+    long = {f"variant number {i} with a long name": [1.0, 2.0] for i in range(10)}
+    figure = plot_study_boxes(long, x_label="", y_label="")
+    assert {text.get_rotation() for text in figure.axes[0].get_xticklabels()} == {30.0}
+    short = plot_study_boxes({"tanh": [1.0], "relu": [2.0], "polynomial": [3.0]}, x_label="", y_label="")
+    boxes = label_boxes(short)
+    assert {text.get_rotation() for text in short.axes[0].get_xticklabels()} == {0.0}
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
 
 
 def test_a_second_set_stands_beside_and_marks_are_lines():

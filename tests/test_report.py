@@ -14,14 +14,15 @@ from pages import SCRIPT, run_with, sines, write_study
 from problems import wiener_record
 
 from tausid import Record, StorageError
-from tausid.errors import MissingExtraError
-from tausid.report import read_study, run_page, study_page, write_report
+from tausid.errors import ConfigError, MissingExtraError
+from tausid.report import run_page, study_page, write_report
 from tausid.report._html import number, share
 from tausid.report._series import VALUES, bucket_width, plot_data, thin
 from tausid.report._verdict import judge
 from tausid.residuals import analyse_residuals
 from tausid.runs import Experiment, Run
 from tausid.simulation import Simulation
+from tausid.study import read_results
 
 
 @pytest.fixture(scope="module")
@@ -287,28 +288,37 @@ def test_a_study_has_its_table_boxes_best_runs_and_failures(tmp_path):
 
 
 def test_a_study_of_named_variants_is_grouped_by_them(tmp_path):
-    rows = ["method,ts_over_tau,tau_seconds,seed,status,test_rmse"]
-    rows += [f"{m},{r},{4 / r},{s},completed,{v}" for m, r, s, v in (
+    rows = ["method,ts_over_tau,tau_seconds,seed,status,test_rmse,run"]
+    rows += [f'{m},{r},{4 / r},{s},completed,{v},"{m},seed={s}"' for m, r, s, v in (
         ("bla", 0.054, 0, 0.26), ("bla", 0.055, 1, 0.24), ("free", 0.07, 0, 0.4), ("free", 0.05, 1, 0.5))]  # fmt: skip
     (tmp_path / "results.csv").write_text("\n".join(rows))
-    study = read_study(tmp_path)
-    assert list(study.groups()) == ["bla", "free"]
+    study = read_results(tmp_path)
+    assert list(study.groups()) == [("bla",), ("free",)]
     assert "bla is best: its median test RMSE is 0.25" in text_of(study_page(study))
 
 
-def test_a_study_of_a_grid_is_grouped_by_the_numbers(tmp_path):
-    rows = ["tau_grid,ts_over_tau,seed,status,test_rmse", "a,4.0,0,completed,2", "b,0.5000001,0,completed,1"]
+def test_a_study_of_two_axes_names_both(tmp_path):
+    rows = ["nx,activation,seed,status,test_rmse,run"]
+    rows += [f'{nx},{a},0,completed,{nx},"nx={nx},activation={a}"' for nx in (1, 2) for a in ("tanh", "relu")]
     (tmp_path / "results.csv").write_text("\n".join(rows))
-    assert list(read_study(tmp_path).groups()) == [0.5, 4.0]
+    assert "nx = 1, activation = tanh is best" in text_of(study_page(read_results(tmp_path)))
+
+
+def test_a_study_with_several_test_records_is_told_by_the_first(tmp_path):
+    rows = (
+        "seed,status,test_rmse:arrow,test_rmse:multisine,run\n0,completed,0.5,0.2,seed=0\n1,completed,0.7,0.3,seed=1\n"
+    )
+    (tmp_path / "results.csv").write_text(rows)
+    assert "The median test RMSE of arrow is 0.6" in text_of(study_page(read_results(tmp_path)))
 
 
 def test_a_study_without_axes_or_scores_still_has_a_page(tmp_path):
     (tmp_path / "results.csv").write_text("seed,status,test_rmse,validation_rmse\n0,diverged,,\n1,failed,inf,\n")
-    text = text_of(study_page(read_study(tmp_path)))
+    text = text_of(study_page(read_results(tmp_path)))
     assert "0 of 2 runs finished" in text
     assert "No run has a finite score" in text
     (tmp_path / "results.csv").write_text("seed,status,test_rmse,validation_rmse\n0,completed,,0.5\n1,completed,,0.7\n")
-    assert "The median validation RMSE is 0.6, the best run has 0.5" in text_of(study_page(read_study(tmp_path)))
+    assert "The median validation RMSE is 0.6, the best run has 0.5" in text_of(study_page(read_results(tmp_path)))
 
 
 def test_what_is_neither_run_nor_study_is_refused(tmp_path):
@@ -317,10 +327,13 @@ def test_what_is_neither_run_nor_study_is_refused(tmp_path):
     ):
         write_report(tmp_path)
     (tmp_path / "results.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(StorageError, match="must have runs, a column `status`, and one of test_rmse"):
+    with pytest.raises(ConfigError, match="it has no column `status`"):
+        write_report(tmp_path)
+    (tmp_path / "results.csv").write_text("seed,status,test_rmse\n")
+    with pytest.raises(ConfigError, match="must have runs to tell of"):
         write_report(tmp_path)
     (tmp_path / "results.csv").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(StorageError, match="must be the table of a study; it cannot be read"):
+    with pytest.raises(ConfigError, match="results.csv cannot be read"):
         write_report(tmp_path)
 
 

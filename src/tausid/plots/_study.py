@@ -18,6 +18,8 @@ Groups = Mapping[Any, Sequence[float]]
 # Stands for a run without a finite score where quartiles are computed: larger than any score, and still a number.
 ENDLESS = 1e300
 WIDTHS = {1: 0.5, 2: 0.44}  # of a box, by the number of sets, in units of the room between two groups
+# So many characters stand side by side below the axis.
+LINE = 100
 # Colour, hatching and shade of the boxes of the study, and of the set beside it.
 LOOKS = ((RESIDUAL, "", 0.55), (SIMULATED, "////", 0.25))
 
@@ -71,7 +73,7 @@ def plot_study_boxes(
     for index, (name, value) in enumerate((marks or {}).items()):
         _draw_mark(panel, name, float(np.log10(value)), index)
     ticks = {positions[key]: plain(key if isinstance(key, str) else f"{key:.3g}") for key in groups}
-    panel.set_xticks(list(ticks), list(ticks.values()))
+    panel.set_xticks(list(ticks), list(ticks.values()), **_slant(groups))
     panel.set_xlim(min(positions.values()) - 0.7 * room, max(positions.values()) + 0.7 * room)
     panel.set_ylim(0.0, top)
     panel.grid(axis="x", visible=False)
@@ -114,6 +116,14 @@ def _upper_end(sets: Sequence[Sequence[float]], y_max: float | None) -> float:
     if not len(finite):
         raise ConfigError("`groups` must hold a finite score, or `y_max` be given; all runs diverged. Give `y_max`.")
     return 1.05 * float(finite.max())
+
+
+def _slant(groups: Groups) -> dict[str, Any]:
+    """How labels are set: text slants where it would run into its neighbours."""
+    longest = max((len(key) for key in groups if isinstance(key, str)), default=0)
+    if len(groups) * (longest + 2) <= LINE:
+        return {}
+    return {"rotation": 30, "rotation_mode": "anchor", "horizontalalignment": "right"}
 
 
 def _room(places: Sequence[float]) -> float:

@@ -2,6 +2,4 @@
 
 from tausid.report._page import write_report as write_report
 from tausid.report._run import run_page as run_page
-from tausid.report._study import StudyTable as StudyTable
-from tausid.report._study import read_study as read_study
 from tausid.report._study import study_page as study_page

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from tausid.errors import StorageError
 from tausid.report._run import run_page
-from tausid.report._study import TABLE, read_study, study_page
+from tausid.report._study import study_page
 from tausid.runs import REPORT, RESULT, read_run
 from tausid.storage import write_text
+from tausid.study.results import RESULTS, read_results
 
 
 def write_report(folder: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Path:
@@ -23,17 +24,18 @@ def write_report(folder: str | os.PathLike[str], out: str | os.PathLike[str] | N
         The path of the page.
 
     Raises:
-        StorageError: the folder is neither, or a file in it is not what it should be.
+        StorageError: the folder is neither, or a file of a run is not what it should be.
+        ConfigError: the table of a study cannot be read or has no runs.
         MissingExtraError: jinja2 or matplotlib is not installed.
     """
     folder = Path(folder)
-    if (folder / TABLE).is_file():
-        page = study_page(read_study(folder))
+    if (folder / RESULTS).is_file():
+        page = study_page(read_results(folder))
     elif (folder / RESULT).is_file():
         page = run_page(read_run(folder))
     else:
         raise StorageError(
-            f"{folder} must be the folder of a run ({RESULT}) or of a study ({TABLE}); it holds neither. "
+            f"{folder} must be the folder of a run ({RESULT}) or of a study ({RESULTS}); it holds neither. "
             "Give the folder that `tausid fit` or `tausid study run` wrote to."
         )
     return write_text(folder / REPORT if out is None else out, page)
