@@ -120,7 +120,7 @@ def load_fold_curves(folder: Path, problem: Problem) -> dict[str, FoldCurve]:
     return {label: FoldCurve(*_tuples(curve)) for label, curve in content.get("trials", {}).items()}
 
 
-SCALARS = ("best_score", "best_step", "recoveries", "seconds", "status", "finished")
+SCALARS = ("best_score", "best_step", "recoveries", "seconds", "status", "finished", "from_fold")
 
 
 def identity(problem: Problem) -> dict[str, Any]:

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Array, PyTree
 
 from tausid.config import AUTO, Config
-from tausid.errors import ConfigError, DataError
-from tausid.free_run import SAMPLES_PER_STATE, initial_samples
+from tausid.errors import DataError
+from tausid.free_run import SAMPLES_PER_STATE
 from tausid.records import Record
 from tausid.scaling import Scaling
 from tausid.simulation import Model, with_limits
 from tausid.training.finishing import finish
-from tausid.training.folds import stretch
 from tausid.training.loop import Problem, RunState, start_run, validation_score
 from tausid.training.protocols import Split
 from tausid.training.result import FoldCurve, FoldCurves
@@ -40,10 +40,8 @@ NEGLIGIBLE = 1e-4
 HOPELESS = 1.2
 # Inputs this much larger than the held-out ones must not make a model run away, as polynomials may out of range.
 LARGER_INPUTS = 1.5
-# Training samples that a choice is tried on where validation records decide.
-TRIED_SAMPLES = 4096
-# An input stands still where its variance is below this share of that in the whole record.
-STILL = 0.01
+# What trials say that were not done, or given up.
+NOTHING = FoldCurves((), (), (np.inf,), 0)
 
 
 @dataclass(frozen=True)
@@ -61,23 +59,6 @@ class TrialPoint:
     trials: int
     planned: int
     run: RunState
-
-
-@dataclass(frozen=True, eq=False)
-class Choice:
-    """What was chosen.
-
-    Args:
-        config: the settings with nothing left open.
-        curves: what the folds said of it; None where validation records decide when to stop.
-        seconds: time spent on all trials.
-        trials: number of these.
-    """
-
-    config: Config
-    curves: FoldCurves | None = None
-    seconds: float = 0.0
-    trials: int = 0
 
 
 def close_settings(config: Config, *, held_out: bool) -> Config:
@@ -140,6 +121,7 @@ class Trials:
         self.interrupted = interrupted
         self.planned = planned * len(splits)
         self.done = 0
+        self.seconds = 0.0  # spent on all trials, also before an interruption
 
     @property
     def most_states(self) -> int:
@@ -169,15 +151,16 @@ class Trials:
                 except DataError:
                     if rival is None:
                         raise
-                    return _nothing(curves)
+                    return NOTHING
                 if self.interrupted.is_set():
-                    return _nothing(curves)
+                    return NOTHING
                 self.curves[label] = curve
                 self.keep(self.curves)
             self.done += 1
+            self.seconds += self.curves[label].seconds
             curves.append(self.curves[label])
             if rival is not None and _lowest(curves, config) > HOPELESS * _lowest(self._first(rival, k + 1), rival):
-                return _nothing(curves)
+                return NOTHING
         return pool_iterations(curves, config.finish_steps)
 
     def _first(self, config: Config, count: int) -> list[FoldCurve]:
@@ -187,8 +170,28 @@ class Trials:
     def _label(self, config: Config, k: int) -> str:
         return describe(config) + (f": fold {k + 1} of {len(self.splits)}" if config.folds else "")
 
+    def weights(self, config: Config, k: int) -> PyTree[Array]:
+        """The best weights of one trial of a choice; it is done again.
+
+        Args:
+            config: the choice.
+            k: number of the trial, counted from 0.
+
+        Returns:
+            Trained arrays.
+        """
+        return self._run(config, self.splits[k], self._label(config, k))[1].best_weights
+
     def _train(self, config: Config, split: Split, label: str, *, must_endure: bool) -> FoldCurve:
         began = time.perf_counter()
+        problem, run = self._run(config, split, label)
+        scored = sum(int((~np.isnan(record.y)).sum()) for record in split.validation)
+        errors = (_start_error(problem), *(row.validation for row in run.history))
+        if must_endure and not endures(problem.model_with(run.best_weights), split.validation):
+            errors = (np.inf,) * len(errors)
+        return FoldCurve(errors, scored, time.perf_counter() - began)
+
+    def _run(self, config: Config, split: Split, label: str) -> tuple[Problem, RunState]:
         problem = self._problem(dataclasses.replace(config, finish_parts=UNDECIDED["finish_parts"]), split, label)
         planned = max(self.planned, self.done + 1)
 
@@ -203,11 +206,7 @@ class Trials:
             report=tell,
             interrupted=self.interrupted,
         )
-        scored = sum(int((~np.isnan(record.y)).sum()) for record in split.validation)
-        errors = (_start_error(problem), *(row.validation for row in run.history))
-        if must_endure and not endures(problem.model_with(run.best_weights), split.validation):
-            errors = (np.inf,) * len(errors)
-        return FoldCurve(errors, scored, time.perf_counter() - began)
+        return problem, run
 
     def _problem(self, config: Config, split: Split, label: str) -> Problem:
         """The start of a choice, the same whatever parts are trained."""
@@ -222,6 +221,31 @@ class Trials:
             ) from None
 
 
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """What was chosen.
+
+    Args:
+        config: the settings with nothing left open.
+        curves: what the folds said of it; None where validation records decide when to stop.
+        trials: what tried choices; None where there was no choice.
+    """
+
+    config: Config
+    curves: FoldCurves | None = None
+    trials: Trials | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Time spent on all trials."""
+        return 0.0 if self.trials is None else self.trials.seconds
+
+    @property
+    def tried(self) -> int:
+        """Number of trials."""
+        return 0 if self.trials is None else self.trials.done
+
+
 def choose(asked: Config, start: Config, trials: Trials) -> Choice:
     """The best choice of what is open, and how many iterations folds allow it.
 
@@ -234,7 +258,6 @@ def choose(asked: Config, start: Config, trials: Trials) -> Choice:
         The choice; after an interruption the best so far.
     """
     best, curves = start, trials.of(start)
-    spent = curves.seconds
     for candidates in _ladders(asked, start, trials.most_states):
         for change in candidates:
             step = dataclasses.replace(best, **change)
@@ -243,12 +266,10 @@ def choose(asked: Config, start: Config, trials: Trials) -> Choice:
             if trials.interrupted.is_set() or good_enough or (fewer_helped and step.order > start.order):
                 break
             found = trials.of(step, rival=best)
-            spent += found.seconds
             if not found.lowest < BETTER * curves.lowest:
                 break
             best, curves = step, found
-    said = dataclasses.replace(curves, seconds=spent, trials=trials.done) if asked.folds else None
-    return Choice(best, said, spent, trials.done)
+    return Choice(best, curves if asked.folds else None, trials)
 
 
 def endures(model: Model, records: Sequence[Record]) -> bool:
@@ -306,81 +327,6 @@ def describe(config: Config) -> str:
     return f"{config.nx} state{'s' * (config.order > 1)}, {network}, {parts} nonlinear"
 
 
-def hold_out(split: Split, config: Config) -> tuple[Split, ...]:
-    """What trials are trained on and scored on.
-
-    Args:
-        split: records by role.
-        config: number of folds.
-
-    Returns:
-        One split per fold; one with fewer training samples where there are validation records, of a stretch in which
-        all inputs move; none without either.
-
-    Raises:
-        ConfigError: no fold holds out any output that can be scored.
-    """
-    if config.folds:
-        splits = [_fold(split.train, k, config) for k in range(config.folds)]
-        if not any(fold.validation for fold in splits):
-            raise ConfigError(
-                f"`folds` must hold out measured outputs; none of {config.folds} folds does, with "
-                f"{initial_samples(config)} samples for an initial state and more to score. Use fewer folds, folds=0, "
-                "or longer records."
-            )
-        return tuple(fold for fold in splits if fold.validation)
-    if not split.validation:
-        return ()
-    share = min(1.0, TRIED_SAMPLES / sum(len(record) for record in split.train))
-    return (Split(tuple(_lively(r, max(2, round(share * len(r)))) for r in split.train), split.validation),)
-
-
-def _lively(record: Record, samples: int) -> Record:
-    """The first samples of a record; where an input stands still in them, those in which the stillest one moves most;
-    the whole record where it stands still there, too."""
-    moving = record.u.std(axis=0) > 0
-    u = (record.u[:, moving] - record.u[:, moving].mean(axis=0)) / record.u[:, moving].std(axis=0)
-    if not moving.any() or u[:samples].var(axis=0).min() >= STILL:
-        return record.part(0, samples)
-    sums, squares = (np.cumsum(np.pad(v, ((1, 0), (0, 0))), axis=0) for v in (u, u**2))
-    mean, power = ((s[samples:] - s[:-samples]) / samples for s in (sums, squares))
-    variances = (power - mean**2).min(axis=1)
-    start = int(np.argmax(variances))
-    return record.part(start, start + samples) if variances[start] >= STILL else record
-
-
-def _fold(records: Sequence[Record], k: int, config: Config) -> Split:
-    """All records without the outputs of their k-th stretch, and these stretches, where they can be scored."""
-    train, held_out, initial = [], [], initial_samples(config)
-    for record in records:
-        start, stop = stretch(len(record), k, config.folds, initial)
-        measured = ~np.isnan(record.y)
-        begins, scored = measured[start : start + initial].any(), measured[start + initial : stop]
-        left = np.delete(measured, slice(start, stop), axis=0)
-        if begins and len(scored) >= 2 and scored.any(axis=0).all() and left.any(axis=0).all():
-            held_out.append(record.part(start, stop))
-            train.append(without(record, start, stop))
-        else:
-            train.append(record)
-    return Split(tuple(train), tuple(held_out))
-
-
-def without(record: Record, start: int, stop: int) -> Record:
-    """The record without some outputs; its inputs stay, so that it is simulated all the same.
-
-    Args:
-        record: the record.
-        start: first sample left out.
-        stop: first sample after these.
-
-    Returns:
-        The record; NaN where outputs are left out.
-    """
-    y = np.array(record.y, float)
-    y[start:stop] = np.nan
-    return dataclasses.replace(record, y=y)
-
-
 def _lowest(curves: Sequence[FoldCurve], config: Config) -> float:
     return pool_iterations(curves, config.finish_steps).lowest
 
@@ -397,10 +343,6 @@ def _start_error(problem: Problem) -> float:
     return validation_score(model, problem.split.validation, problem.initial_model.scaling.y_std)
 
 
-def _nothing(curves: Sequence[FoldCurve]) -> FoldCurves:
-    return FoldCurves((), (), (np.inf,), 0, sum(curve.seconds for curve in curves))
-
-
 def pool_iterations(curves: Sequence[FoldCurve], most: int) -> FoldCurves:
     """Curves together; one that has ended stays at its last error.
 
@@ -415,5 +357,4 @@ def pool_iterations(curves: Sequence[FoldCurve], most: int) -> FoldCurves:
     scores = np.where(np.isfinite(scores), scores, np.inf)
     pooled = np.sqrt(np.average(scores**2, axis=0, weights=[curve.scored for curve in curves]))
     chosen = int(np.argmin(np.maximum(pooled, NEGLIGIBLE)))  # the first of those that are as good
-    spent = sum(curve.seconds for curve in curves)
-    return FoldCurves(tuple(range(most + 1)), tuple(map(tuple, scores.tolist())), tuple(pooled.tolist()), chosen, spent)
+    return FoldCurves(tuple(range(most + 1)), tuple(map(tuple, scores.tolist())), tuple(pooled.tolist()), chosen)

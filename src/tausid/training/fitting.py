@@ -32,13 +32,14 @@ from tausid.training.checkpoint import (
     save_checkpoint,
     save_fold_curves,
 )
-from tausid.training.choosing import Choice, TrialPoint, Trials, choose, close_settings, count_choices, hold_out
+from tausid.training.choosing import Choice, TrialPoint, Trials, choose, close_settings, count_choices
 from tausid.training.ensemble import Plan, check_ensemble, combine, member_folder, train_members
-from tausid.training.finishing import finish
+from tausid.training.everything import fit_everything
 from tausid.training.folds import cut_folds, fold_config, train_folds
+from tausid.training.held_out import hold_out
 from tausid.training.interruption import interruptible
 from tausid.training.known import settle_physics
-from tausid.training.loop import Problem, RunState, advance, start_run
+from tausid.training.loop import Problem, RunState, advance, progress_update, start_run
 from tausid.training.outcome import make_result
 from tausid.training.protocols import Split, split_records
 from tausid.training.result import FitResult, FoldCurve, FoldCurves
@@ -219,7 +220,7 @@ def _train(
         run = advance(problem, run)
         if interrupted.is_set() and run.status == "running":
             run = dataclasses.replace(run, status="interrupted")
-        report(_update(problem, before, run))
+        report(progress_update(problem, before, run))
         due = time.monotonic() - saved_at >= SECONDS_BETWEEN_CHECKPOINTS
         if folder is not None and (due or run.status != "running"):
             save_checkpoint(folder, problem, run)
@@ -288,37 +289,10 @@ def _finish(
     report: Callable[[ProgressUpdate], None],
     interrupted: threading.Event,
 ) -> RunState:
-    """The second-order steps, as many as folds say; one interrupted in them resumes with the first of them."""
-    config, curves = problem.config, choice.curves
+    """The second-order steps, kept when they are done; what was interrupted in them resumes with the first of them."""
     if run.finished:
         return run
-    if interrupted.is_set():
-        return dataclasses.replace(run, status="interrupted")
-    if curves is not None and np.isinf(curves.lowest):
-        return dataclasses.replace(run, status="diverged")
-    most = config.finish_steps if curves is None else curves.chosen
-    ahead = choice.trials * config.finish_steps
-
-    def tell(before: RunState, now: RunState) -> None:
-        number = now.step - run.step
-        update = _update(problem, before, now)
-        if curves is not None:
-            update = dataclasses.replace(update, validation=curves.pooled[number], best=curves.lowest)
-        report(
-            dataclasses.replace(
-                update,
-                step=ahead + now.step,
-                max_steps=ahead + run.step + most,
-                best_step=ahead + (now.best_step if curves is None else curves.chosen),
-                steps_per_second=update.steps_per_second if number > 1 else float("nan"),
-                status="running",
-                note=f"{config.finish}, iteration {number} of {most}",
-            )
-        )
-
-    done = dataclasses.replace(run, finished=True)
-    if most > 0:
-        done = finish(problem, run, most=most, parts=config.finish_parts, report=tell, interrupted=interrupted)
+    done = fit_everything(problem, run, choice, report, interrupted)
     if folder is not None and done.finished:
         save_checkpoint(folder, problem, done)
     return done
@@ -357,7 +331,7 @@ def _train_folds(
     saved_at = [-SECONDS_BETWEEN_CHECKPOINTS] * len(problems)
 
     def after(k: int, before: RunState, run: RunState) -> bool:
-        report(dataclasses.replace(_update(problems[k], before, run), note=f"fold {k + 1} of {len(problems)}"))
+        report(dataclasses.replace(progress_update(problems[k], before, run), note=f"fold {k + 1} of {len(problems)}"))
         if folder is not None and time.monotonic() - saved_at[k] >= SECONDS_BETWEEN_CHECKPOINTS:
             save_checkpoint(folder, problems[k], run, FOLD_NAME.format(k + 1))
             saved_at[k] = time.monotonic()
@@ -374,18 +348,3 @@ def _train_folds(
     begun = _begin(final, folder)
     spent = begun.seconds if begun.history else sum(run.seconds for run in done)
     return final, dataclasses.replace(begun, seconds=spent), curves
-
-
-def _update(problem: Problem, before: RunState, run: RunState) -> ProgressUpdate:
-    row = run.history[-1] if run.history else None
-    return ProgressUpdate(
-        step=run.step,
-        max_steps=problem.stop,
-        loss=row.loss if row else float("nan"),
-        validation=row.validation if row else float("nan"),
-        best=run.best_score,
-        best_step=run.best_step,
-        recoveries=run.recoveries,
-        steps_per_second=(run.step - before.step) / max(run.seconds - before.seconds, 1e-9),
-        status=run.status,
-    )

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, PyTree
 
 from tausid.config import Config
 from tausid.evaluation import evaluate
+from tausid.progress import ProgressUpdate
 from tausid.records import Record
 from tausid.simulation import Model
 from tausid.training.objective import trainable
@@ -118,6 +119,7 @@ class RunState:
         seconds: time spent.
         status: `running`, `completed`, `early-stopped`, `interrupted` or `diverged`.
         finished: whether the second-order steps at the end were taken.
+        from_fold: the fold whose weights these steps began with, counted from 1; 0 where they began with their own.
     """
 
     optimiser: OptimiserState
@@ -129,6 +131,7 @@ class RunState:
     seconds: float
     status: str
     finished: bool = False
+    from_fold: int = 0
 
     @property
     def step(self) -> int:
@@ -186,6 +189,31 @@ def advance(problem: Problem, run: RunState) -> RunState:
     finite = bool(good)  # waits for the steps to be done
     run = dataclasses.replace(run, optimiser=optimiser, seconds=run.seconds + time.perf_counter() - began)
     return _decide(_validate(problem, run, float(loss)) if finite else _recover(run, config), problem)
+
+
+def progress_update(problem: Problem, before: RunState, run: RunState) -> ProgressUpdate:
+    """How training goes.
+
+    Args:
+        problem: what is trained on what.
+        before: where it was.
+        run: where it is now.
+
+    Returns:
+        What to report.
+    """
+    row = run.history[-1] if run.history else None
+    return ProgressUpdate(
+        step=run.step,
+        max_steps=problem.stop,
+        loss=row.loss if row else float("nan"),
+        validation=row.validation if row else float("nan"),
+        best=run.best_score,
+        best_step=run.best_step,
+        recoveries=run.recoveries,
+        steps_per_second=(run.step - before.step) / max(run.seconds - before.seconds, 1e-9),
+        status=run.status,
+    )
 
 
 def validation_score(

@@ -44,7 +44,7 @@ def make_result(problem: Problem, run: RunState, curves: FoldCurves | None = Non
     )
     iterations = sum(row.learning_rate != row.learning_rate for row in run.history)  # these have no rate
     counted = f"{iterations} iteration{'s' * (iterations > 1)} of {problem.config.finish}"
-    finished = f"{counted}{_chosen_by(problem, run, curves)}." if iterations else ""
+    finished = f"{counted}{_chosen_by(problem, run, curves)}{_begun_with(run)}." if iterations else ""
     ended = run.finished and run.status == "completed"
     structure = f"{describe(problem.config)}." if (iterations or ended) and problem.config.max_steps == 0 else ""
     limited = describe_limits(problem.config.output_limits, best.output_names, best.output_units)
@@ -129,6 +129,12 @@ def _start_of(problem: Problem) -> str:
         return "known equations as they are"
     linear = problem.linear_order is not None and problem.config.nonlinear_start == "zero"
     return "linear model" if linear else "model that training began with"
+
+
+def _begun_with(run: RunState) -> str:
+    if not run.from_fold:
+        return ""
+    return f", from the weights of fold {run.from_fold} on: from their own start they led to a worse model"
 
 
 def _chosen_by(problem: Problem, run: RunState, curves: FoldCurves | None) -> str:

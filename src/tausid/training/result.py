@@ -61,16 +61,12 @@ class FoldCurves:
         pooled: root mean square over all held-out samples at these steps.
         chosen: the step of the lowest pooled error, which the final fit takes; 0 is the start itself, and what is
             chosen where no error is finite.
-        seconds: time spent on the trials of a second-order training, those of what was not chosen among them.
-        trials: number of these.
     """
 
     steps: tuple[int, ...]
     scores: tuple[tuple[float, ...], ...]
     pooled: tuple[float, ...]
     chosen: int
-    seconds: float = 0.0
-    trials: int = 0
 
     @property
     def lowest(self) -> float:
