@@ -1,0 +1,91 @@
+"""The samples before a window, for its initial state: missing ones, and those off the clock."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+
+def fill_past(
+    y: Float[Array, "n_past B ny"], measured: Bool[Array, "n_past B ny"], lag: Float[Array, "n_past B"] | None
+) -> Float[Array, "n_past B ny"]:
+    """Past outputs without holes: missing ones between two measured ones are interpolated over time.
+
+    Args:
+        y: past outputs, the last measured one where missing, which stays where none is measured after it.
+        measured: where they were measured.
+        lag: how much longer ago than the nominal steps each sample was, in median steps; None on one clock.
+
+    Returns:
+        The outputs.
+    """
+    n = y.shape[0]
+    places = jnp.arange(n)[:, None, None]
+    before = jax.lax.cummax(jnp.where(measured, places, -1), axis=0)
+    after = jax.lax.cummin(jnp.where(measured, places, n), axis=0, reverse=True)
+    between = ~measured & (before >= 0) & (after < n)
+    ago = jnp.arange(n, 0, -1, dtype=y.dtype)[:, None] + (jnp.zeros((n, 1)) if lag is None else lag)
+    times = jnp.broadcast_to(-ago[..., None], y.shape)
+    left, right = jnp.maximum(before, 0), jnp.minimum(after, n - 1)
+    t0, t1 = jnp.take_along_axis(times, left, 0), jnp.take_along_axis(times, right, 0)
+    y0, y1 = jnp.take_along_axis(y, left, 0), jnp.take_along_axis(y, right, 0)
+    share = (times - t0) / jnp.where(between, t1 - t0, 1.0)
+    return jnp.where(between, y0 + share * (y1 - y0), y)
+
+
+def at_nominal_times(values: Float[Array, "n_past B n"], lag: Float[Array, "n_past B"]) -> Float[Array, "n_past B n"]:
+    """Past samples interpolated at n, n - 1, ..., 1 median steps ago; the newest and the oldest one beyond the ends.
+
+    Args:
+        values: the samples.
+        lag: how much longer ago than the nominal steps each was, in median steps.
+
+    Returns:
+        What they would have been on a regular clock, up to the interpolation.
+    """
+    n = values.shape[0]
+    nominal = -jnp.arange(n, 0, -1, dtype=lag.dtype)
+    interpolate = jax.vmap(jnp.interp, in_axes=(None, None, 1), out_axes=1)  # over channels
+    return jax.vmap(interpolate, in_axes=(None, 1, 1), out_axes=1)(nominal, nominal[:, None] - lag, values)
+
+
+def hold_missing(y: Float[np.ndarray, "N ny"]) -> Float[np.ndarray, "N ny"]:
+    """Outputs with the last measured one where one is missing, and the first one before that.
+
+    Args:
+        y: outputs, NaN where missing.
+
+    Returns:
+        Outputs without NaN; zero for one that is never measured.
+    """
+    measured = ~np.isnan(y)
+    last = np.maximum.accumulate(np.where(measured, np.arange(len(y))[:, None], -1), axis=0)
+    place = np.where(last < 0, measured.argmax(axis=0), last)
+    return np.nan_to_num(np.take_along_axis(y, place, axis=0))
+
+
+def past_is_known(y: Float[np.ndarray, "N ny"], n_past: int) -> Bool[np.ndarray, "N"]:
+    """Before which samples every output was measured recently enough for an encoder.
+
+    Recently is within the last `n_past` samples, or within the usual distance of measured samples where an output is
+    measured more rarely than that.
+
+    Args:
+        y: outputs, NaN where missing.
+        n_past: samples that the encoder sees.
+
+    Returns:
+        One answer per sample.
+    """
+    if n_past == 0:
+        return np.ones(len(y), bool)
+    known = np.arange(len(y)) >= n_past
+    for channel in (~np.isnan(y)).T:
+        places = np.flatnonzero(channel)
+        usual = int(np.median(np.diff(places))) if len(places) > 1 else 1
+        last = np.maximum.accumulate(np.where(channel, np.arange(len(y)), -len(y)))
+        age = np.arange(1, len(y)) - last[:-1]  # of the newest measured sample, at samples 1, 2, ...
+        known[1:] &= age <= max(n_past, usual)
+    return known
