@@ -79,6 +79,7 @@ def test_a_fit_that_is_worse_than_its_folds_begins_again_with_the_best_of_them(p
     assert same_weights(done, take(problem, good.best_weights, 2))
     assert error_of(problem, done) < 1.01 * lowest
     assert notes[-1] == "lm again, from fold 2, iteration 2 of 2"
+    assert done.seconds > done.history[-1].seconds  # those of the first attempt count, too
 
 
 def test_a_fit_that_is_as_good_as_its_folds_stays(problem):

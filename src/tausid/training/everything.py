@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -51,7 +52,7 @@ def fit_everything(
         return dataclasses.replace(run, status="diverged")
     if curves.chosen == 0:
         return dataclasses.replace(run, finished=True)
-    best, lowest = run, np.inf
+    began, best, lowest = time.perf_counter(), run, np.inf
     for number, weights in _starts(run, choice, curves):
         begun = dataclasses.replace(run, best_weights=weights, from_fold=number)
         done = _take(problem, begun, choice, report, interrupted)
@@ -62,7 +63,7 @@ def fit_everything(
             best, lowest = done, error
         if lowest <= ASTRAY * curves.lowest:
             break
-    return best
+    return dataclasses.replace(best, seconds=run.seconds + time.perf_counter() - began)
 
 
 def _starts(run: RunState, choice: Choice, curves: FoldCurves) -> Iterator[tuple[int, PyTree[Array]]]:
