@@ -1,7 +1,7 @@
 """The state-space model in normalized units: f, g, the initial state, tau, and how they fit together."""
 
 from tausid.models._build import build_state_space, make_network, nonlinear_part, readout_of, start_at_zero
-from tausid.models._initial import AbstractInitialState, Encoder, FreeState
+from tausid.models._initial import SEEN_STATES, AbstractInitialState, Encoder, FreeState
 from tausid.models._state_space import (
     SLOWEST,
     CorrectedField,
@@ -12,6 +12,7 @@ from tausid.models._state_space import (
 )
 
 __all__ = [
+    "SEEN_STATES",
     "SLOWEST",
     "AbstractInitialState",
     "CorrectedField",

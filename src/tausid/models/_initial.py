@@ -10,6 +10,9 @@ from jaxtyping import Array, Float, Int
 
 from tausid.networks import MLP, AbstractNetwork
 
+# Training states that a model keeps to begin the estimate of an initial state from.
+SEEN_STATES = 64
+
 
 class AbstractInitialState(eqx.Module):
     """Where a trajectory begins; `n_past` samples before it are needed."""
@@ -79,11 +82,13 @@ class FreeState(AbstractInitialState):
         x0: one state per training record.
         expected: mean of the states along the training records.
         tightness: how closely they lie around it, for the noise of the outputs; zero where that is not known.
+        seen: some of these states, from where the estimate may begin; zero where none are known.
     """
 
     x0: Float[Array, "n_records nx"]
     expected: Float[Array, "nx"]
     tightness: Float[Array, "nx nx"]
+    seen: Float[Array, "n_seen nx"]
 
     @classmethod
     def unknown(cls, x0: Float[Array, "n_records nx"]) -> FreeState:
@@ -96,7 +101,7 @@ class FreeState(AbstractInitialState):
             The initial states.
         """
         nx = x0.shape[1]
-        return cls(x0, jnp.zeros(nx), jnp.zeros((nx, nx)))
+        return cls(x0, jnp.zeros(nx), jnp.zeros((nx, nx)), jnp.zeros((SEEN_STATES, nx)))
 
     @property
     def n_past(self) -> int:

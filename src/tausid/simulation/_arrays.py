@@ -14,6 +14,8 @@ from jaxtyping import Array, PyTree
 from tausid.scaling import Scaling
 
 SCALING_FIELDS = ("u_mean", "u_std", "y_mean", "y_std")
+# An array that files of before do not have; what stands for it is in the tree already.
+CAME_LATER = "initial.seen"
 
 
 def named_arrays(tree: PyTree[Array]) -> dict[str, np.ndarray]:
@@ -47,9 +49,12 @@ def fill_arrays(tree: PyTree[Array], arrays: Mapping[str, np.ndarray]) -> PyTree
     def replace(path: Any, leaf: Any) -> Any:
         if not eqx.is_array(leaf):
             return leaf
-        new = arrays[_path_name(path)]
+        name = _path_name(path)
+        if name not in arrays and name.endswith(CAME_LATER):
+            return leaf
+        new = arrays[name]
         if new.shape != leaf.shape:
-            raise TypeError(f"{_path_name(path)} has shape {new.shape} instead of {leaf.shape}")
+            raise TypeError(f"{name} has shape {new.shape} instead of {leaf.shape}")
         return new if isinstance(leaf, np.ndarray) else jnp.asarray(new)
 
     return jax.tree_util.tree_map_with_path(replace, tree)

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from tausid.config import FULL
-from tausid.models import FreeState, StateSpace, nonlinear_part
+from tausid.models import SEEN_STATES, FreeState, StateSpace, nonlinear_part
 from tausid.training.loop import Problem, RunState, score
 from tausid.training.objective import trainable
 from tausid.training.optimiser import OptimiserState, StepSettings
@@ -146,7 +146,8 @@ class Search:
         model = eqx.combine(jax.tree.map(jnp.asarray, model), start)
         if isinstance(model.initial, FreeState):
             by_row = self._by_row(states)
-            arrays = (point.x0, *expectation(by_row[~np.isnan(by_row).any(axis=1)], noise))
+            along = by_row[~np.isnan(by_row).any(axis=1)]
+            arrays = (point.x0, *expectation(along, noise), spread_out(along))
             found = FreeState(*(jnp.asarray(np.asarray(a).astype(np.float32)) for a in arrays))
             return eqx.tree_at(lambda m: m.initial, model, found)
         return start_encoder(model, self.problem.source, lambda i: self._by_row(states)[self._rows[i]], bend=True)
@@ -204,7 +205,7 @@ def expectation(
         have states that run away.
     """
     nx = states.shape[1]
-    if not np.abs(states).max(initial=0.0) < LARGEST_STATE:
+    if _run_away(states):
         return np.zeros(nx), np.zeros((nx, nx))
     mean, spread = states.mean(axis=0), states.std(axis=0)
     moves = spread > LEAST_SPREAD
@@ -212,6 +213,24 @@ def expectation(
     values, vectors = np.linalg.eigh(scaled.T @ scaled / len(scaled))
     roots = noise / np.sqrt(np.maximum(values, LEAST_SPREAD**2))
     return mean, (vectors * roots).T * np.where(moves, 1.0 / np.where(moves, spread, 1.0), 0.0)
+
+
+def spread_out(states: Float[np.ndarray, "N nx"]) -> Float[np.ndarray, "n_seen nx"]:
+    """Some of the states along the training records, evenly in time.
+
+    Args:
+        states: states along all records.
+
+    Returns:
+        These; zeros where states run away.
+    """
+    if _run_away(states):
+        return np.zeros((SEEN_STATES, states.shape[1]))
+    return states[np.linspace(0, len(states) - 1, SEEN_STATES).round().astype(int)]
+
+
+def _run_away(states: Float[np.ndarray, "N nx"]) -> bool:
+    return not np.abs(states).max(initial=0.0) < LARGEST_STATE
 
 
 def _whole_windows(problem: Problem) -> WindowSource:

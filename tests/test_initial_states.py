@@ -1,0 +1,71 @@
+"""The estimate of an initial state: out of wrong minima by states seen in training, as before where there are none."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import wiener_record
+
+import tausid
+from tausid.free_run import estimate_initial_state
+from tausid.models import SEEN_STATES, FreeState, StateSpace
+from tausid.networks import Polynomial, Zero
+from tausid.rollout import FixedStep
+from tausid.storage import read_arrays, write_arrays
+from tausid.tau import Tau
+
+QUICK = {"seed": 0, "nx": 2, "hidden": (3,), "network": "mlp", "activation": "tanh", "folds": 0, "finish_steps": 3,
+         "progress": None}  # fmt: skip
+
+
+def estimate(seen: list[float], y: float) -> float:
+    """The state of a model that stays where it is and shows `y = x^3 - 3 x`, from -1.5 on."""
+    initial = FreeState(jnp.zeros((1, 1)), jnp.array([-1.5]), jnp.array([[1e-3]]), jnp.asarray(seen, float)[:, None])
+    g = Polynomial(jnp.array([[-3.0]]), jnp.array([[0.0, 1.0]]), 3)
+    model = StateSpace(f=Zero(2, 1), g=g, initial=initial, tau=Tau(1.0), dae=None)
+    outputs, steps = np.full((5, 1), y), np.ones(4)
+    found = estimate_initial_state(model, np.zeros((5, 1)), outputs, steps, FixedStep("euler"), np.array([-1.5]))
+    return float(found[0])
+
+
+def test_a_wrong_minimum_is_left_for_a_much_lower_one():
+    root = float(np.real(np.roots([1.0, 0.0, -3.0, -5.0])[0]))  # of x^3 - 3 x = 5
+    assert estimate([0.0, 0.0, 0.0, 0.0], 5.0) == pytest.approx(-1.0, abs=0.01)  # where the search from -1.5 ends
+    assert estimate([-2.0, 0.5, 2.0, 3.5], 5.0) == pytest.approx(root, abs=1e-3)
+
+
+def test_a_minimum_that_is_about_as_low_does_not_change_the_estimate():
+    near = estimate([-1.5, -1.5, -1.5], -1.0)  # x^3 - 3 x = -1 has three roots, of which the guess leads to -1.879
+    assert near == pytest.approx(-1.879, abs=1e-2)
+    assert estimate([1.5, 0.3, 1.6], -1.0) == near
+
+
+def test_a_model_keeps_states_of_all_of_its_training_records():
+    records = [wiener_record(100), wiener_record(60, seed=1)]
+    model = tausid.fit(records, **QUICK).model
+    seen = np.asarray(model.state_space.initial.seen)
+    along = np.concatenate(
+        [model.simulate(r, x0=x0).x for r, x0 in zip(records, model.state_space.initial.x0, strict=True)]
+    )
+    assert seen.shape == (SEEN_STATES, 2)
+    # Evenly in time, in single precision after training in double.
+    np.testing.assert_allclose(seen, along[np.linspace(0, 159, SEEN_STATES).round().astype(int)], atol=1e-3)
+
+
+def test_a_file_of_before_has_no_such_states_and_begins_where_it_did(tmp_path):
+    record = wiener_record(100)
+    model = tausid.fit(record, **QUICK).model
+    path = tmp_path / "model.safetensors"
+    model.save(path)
+    arrays, content = read_arrays(path, kind="model")
+    assert arrays.pop("initial.seen").shape == (SEEN_STATES, 2)
+    write_arrays(path, arrays, kind="model", content=content)
+    before = tausid.load_model(path)
+    assert not np.asarray(before.state_space.initial.seen).any()
+    blind = dataclasses.replace(model.state_space.initial, seen=jnp.zeros((SEEN_STATES, 2)))
+    model = dataclasses.replace(model, state_space=eqx.tree_at(lambda s: s.initial, model.state_space, blind))
+    np.testing.assert_array_equal(before.simulate(record).y, model.simulate(record).y)
