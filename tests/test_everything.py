@@ -91,6 +91,15 @@ def test_a_fit_that_is_as_good_as_its_folds_stays(problem):
     assert same_weights(done, alone)
 
 
+def test_errors_that_are_as_good_as_none_are_not_compared(problem, monkeypatch):
+    monkeypatch.setattr(everything, "validation_score", lambda model, records: 1e-4)
+    folds = Folds(None)
+    done = fit_everything(
+        problem, start_run(problem), choose_after(problem, folds, 1e-7), lambda u: None, threading.Event()
+    )
+    assert (done.from_fold, folds.asked) == (0, [])
+
+
 def test_where_no_fold_helps_the_first_fit_stays(problem):
     start = start_run(problem)
     folds = Folds(start.best_weights)  # leads to the same end

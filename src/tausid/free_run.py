@@ -156,10 +156,11 @@ def estimate_initial_state(
         return least_squares(residuals, start, jac=jacobian, xtol=1e-6, ftol=1e-6, gtol=1e-6)
 
     found = solve(guess)
-    if isinstance(model.initial, FreeState):
-        costs = np.sum(_finite(_residuals_of_all(model, model.initial.seen, *arrays, integrator)) ** 2, axis=1)
-        for number in np.argsort(costs, kind="stable")[:TRIED_SEEN]:
-            other = solve(np.asarray(model.initial.seen[number], float))
+    seen = np.asarray(model.initial.seen, float) if isinstance(model.initial, FreeState) else np.zeros(0)
+    if seen.any():  # zeros stand for none
+        costs = np.sum(_finite(_residuals_of_all(model, jnp.asarray(seen), *arrays, integrator)) ** 2, axis=1)
+        for start in seen[np.argsort(costs, kind="stable")[:TRIED_SEEN]]:
+            other = solve(start)
             found = other if other.cost < MUCH_LOWER * found.cost else found
     return np.asarray(found.x)
 

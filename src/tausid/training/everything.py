@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from tausid.progress import ProgressUpdate
-from tausid.training.choosing import Choice
+from tausid.training.choosing import NEGLIGIBLE, Choice
 from tausid.training.finishing import finish
 from tausid.training.loop import Problem, RunState, progress_update, validation_score
 from tausid.training.result import FoldCurves
@@ -52,6 +52,8 @@ def fit_everything(
         return dataclasses.replace(run, status="diverged")
     if curves.chosen == 0:
         return dataclasses.replace(run, finished=True)
+    # Errors that are as good as none differ by rounding: nothing goes astray there.
+    good = ASTRAY * max(curves.lowest, NEGLIGIBLE)
     began, best, lowest = time.perf_counter(), run, np.inf
     for number, weights in _starts(run, choice, curves):
         begun = dataclasses.replace(run, best_weights=weights, from_fold=number)
@@ -59,9 +61,9 @@ def fit_everything(
         if interrupted.is_set() and not done.finished:
             return dataclasses.replace(run, status="interrupted")
         error = validation_score(problem.model_with(done.best_weights), problem.split.train)
-        if error < lowest or number == 0:
+        if number == 0 or error < lowest:
             best, lowest = done, error
-        if lowest <= ASTRAY * curves.lowest:
+        if lowest <= good:
             break
     return dataclasses.replace(best, seconds=run.seconds + time.perf_counter() - began)
 
