@@ -11,12 +11,14 @@ import pytest
 from problems import wiener_record
 
 import tausid
+from tausid import ConfigError, DataError, recipe_config
 from tausid.free_run import estimate_initial_state
 from tausid.models import SEEN_STATES, FreeState, StateSpace
 from tausid.networks import Polynomial, Zero
 from tausid.rollout import FixedStep
 from tausid.storage import read_arrays, write_arrays
 from tausid.tau import Tau
+from tausid.training.starting import settle_initial_samples
 
 QUICK = {"seed": 0, "nx": 2, "hidden": (3,), "network": "mlp", "activation": "tanh", "folds": 0, "finish_steps": 3,
          "progress": None}  # fmt: skip
@@ -69,3 +71,57 @@ def test_a_file_of_before_has_no_such_states_and_begins_where_it_did(tmp_path):
     blind = dataclasses.replace(model.state_space.initial, seen=jnp.zeros((SEEN_STATES, 2)))
     model = dataclasses.replace(model, state_space=eqx.tree_at(lambda s: s.initial, model.state_space, blind))
     np.testing.assert_array_equal(before.simulate(record).y, model.simulate(record).y)
+
+
+@pytest.mark.parametrize(
+    ("samples", "seconds", "expected"),
+    [
+        (1600, 1.0, 30),  # three tau of ten samples
+        (1600, 0.1, 20),  # at least 20
+        (480, 1.0, 30),  # a sixteenth of the record at most
+        (400, 1.0, 25),
+        (200, 1.0, 20),
+    ],
+)
+def test_a_free_initial_state_is_estimated_from_three_tau(samples, seconds, expected):
+    record = wiener_record(samples)
+    config = recipe_config(nx=2)
+    tau = Tau(seconds * 10 * record.ts)
+    assert settle_initial_samples(config, tau, [record]).initial_samples == expected
+    assert settle_initial_samples(config, tau, [wiener_record(3200), record]).initial_samples == expected
+    for settled in (recipe_config(nx=2, initial_samples=7), recipe_config("windows")):
+        assert settle_initial_samples(settled, tau, [record]) is settled
+
+
+def test_as_many_samples_as_the_settings_say_find_the_state_and_are_not_scored():
+    record = wiener_record(100)
+    model = tausid.fit(record, **QUICK, initial_samples=30).model
+    score = tausid.evaluate(model, record)
+    assert (score.n_initial, score.n_skipped, score.n_scored) == (30, 30, 70)
+    # What comes after them says nothing about the state.
+    bent = dataclasses.replace(record, y=np.where(np.arange(100)[:, None] < 30, record.y, record.y + 5))
+    np.testing.assert_array_equal(model.simulate(bent).x[0], model.simulate(record).x[0])
+    bent = dataclasses.replace(record, y=np.where(np.arange(100)[:, None] < 29, record.y, record.y + 5))
+    assert np.any(model.simulate(bent).x[0] != model.simulate(record).x[0])
+    assert tausid.evaluate(tausid.fit(record, **QUICK, initial_samples=3).model, record).n_initial == 10  # 5 nx
+
+
+def test_half_of_a_short_record_is_left_to_be_simulated():
+    model = tausid.fit(wiener_record(100), **QUICK, initial_samples=30).model
+    assert [tausid.evaluate(model, wiener_record(n)).n_initial for n in (80, 60, 50, 41, 25)] == [30, 30, 25, 20, 20]
+    with pytest.raises(DataError, match="'wiener' must have at least 21 samples for the initial state; got 20"):
+        model.simulate(dataclasses.replace(wiener_record(20), name="wiener"))
+
+
+def test_the_number_of_samples_is_checked():
+    with pytest.raises(ConfigError, match="`initial_samples` must be a whole number of at least 1; got 0"):
+        recipe_config(initial_samples=0)
+
+
+def test_a_file_of_before_estimates_from_as_many_samples_as_it_did(tmp_path):
+    path = tmp_path / "model.safetensors"
+    tausid.fit(wiener_record(100), **QUICK, initial_samples=30).model.save(path)
+    arrays, content = read_arrays(path, kind="model")
+    del content["config"]["initial_samples"]
+    write_arrays(path, arrays, kind="model", content=content)
+    assert tausid.evaluate(tausid.load_model(path), wiener_record(100)).n_initial == 20

@@ -12,7 +12,7 @@ import numpy as np
 from tausid.errors import ConfigError, unknown_name
 
 LARGEST = 2**31 - 1  # of whole numbers, seeds among them
-AUTO = "auto"  # as many states as the best linear approximation has
+AUTO = "auto"  # what the data say, such as as many states as the best linear approximation has
 FULL = "full"  # a horizon as long as the longest record: full simulation error, eq. 3
 
 Limits = str | tuple[Any, ...]  # of outputs: `none`, `auto`, a pair, or a pair per output
@@ -42,6 +42,9 @@ class Config:
         init: where the weights start: `random`, or `bla`, the linear parts from the best linear approximation.
         nonlinear_start: the nonlinear parts at the start: `random`, or `zero`, their output layers at zero.
         initial_state: `encoder` (from past data), or `free` (a parameter per record, eq. 3).
+        initial_samples: leading samples of a new record that an initial state is estimated from, by least squares, and
+            that are not scored; 5 nx, if that is more. `auto` for 20, and where initial states are free for three tau,
+            if that is more, up to a sixteenth of the shortest training record.
         encoder: the encoder's network: `residual`, as f and g, or `mlp`, hidden layers without a linear part.
         na: past outputs that the encoder sees.
         nb: past inputs that the encoder sees.
@@ -109,6 +112,7 @@ class Config:
     init: str = "random"
     nonlinear_start: str = "random"
     initial_state: str = "encoder"
+    initial_samples: int | str = AUTO
     encoder: str = "residual"
     na: int = 5
     nb: int = 5
@@ -156,8 +160,9 @@ class Config:
                 raise ConfigError(unknown_name(name, getattr(self, name), known))
         for name, least in WHOLE_NUMBERS.items():
             _check_whole(name, getattr(self, name), least)
-        if self.nx != AUTO:
-            _check_whole("nx", self.nx, 1)
+        for name in ("nx", "initial_samples"):
+            if getattr(self, name) != AUTO:
+                _check_whole(name, getattr(self, name), 1)
         if not isinstance(self.hidden, tuple):
             raise ConfigError(f"`hidden` must be a list of widths; got {self.hidden!r}. Write [64, 64].")
         for width in self.hidden:

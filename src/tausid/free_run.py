@@ -14,7 +14,7 @@ from tausid.config import AUTO, Config
 from tausid.models import FreeState, StateSpace
 from tausid.rollout import Adaptive, Engine, FixedStep, Integrator, rollout, rollout_scan
 
-# Samples that the estimate of an initial state sees, at least, and per state: more hardly tell more of the tanks.
+# Samples that the estimate of an initial state sees, at least, unless told otherwise, and per state.
 LEAST_FOR_INITIAL_STATE, SAMPLES_PER_STATE = 20, 5
 # How many of the states seen in training an estimate also begins from, and by which factor their minimum must be lower
 # than that from the expected state: what is about as likely would only change the estimate with chance.
@@ -39,16 +39,22 @@ def initial_samples(config: Config) -> int:
     return max(config.na, config.nb)
 
 
-def estimated_samples(config: Config) -> int:
+def estimated_samples(config: Config, available: int | None = None) -> int:
     """How many samples an initial state is estimated from, by least squares.
 
     Args:
         config: the settings of the model.
+        available: samples that there are. Of few, half are left to be simulated, as long as `auto` has its least.
 
     Returns:
-        5 nx, and at least 20; these where `nx` is still `auto`.
+        `initial_samples`, which is 20 where it is still `auto`, or 5 nx, if that is more.
     """
-    return max(LEAST_FOR_INITIAL_STATE, 0 if config.nx == AUTO else SAMPLES_PER_STATE * config.order)
+    per_state = 0 if config.nx == AUTO else SAMPLES_PER_STATE * config.order
+    asked = LEAST_FOR_INITIAL_STATE if isinstance(config.initial_samples, str) else config.initial_samples
+    wanted = max(asked, per_state)
+    if available is None:
+        return wanted
+    return min(wanted, max(LEAST_FOR_INITIAL_STATE, per_state, available // 2))
 
 
 @eqx.filter_jit

@@ -102,7 +102,7 @@ class StateFinder:
         estimated = x0 == "refine" if isinstance(x0, str) else isinstance(self.state_space.initial, FreeState)
         if x0 is None or isinstance(x0, str):
             start = 0 if isinstance(self.state_space.initial, FreeState) else self._encode(record).start
-            needed = start + free_run.estimated_samples(self.config) if estimated else start
+            needed = self._stop(record, start) if estimated else start
             _check_long_enough(record, needed + 1)
             if estimated:
                 _check_measured(record, start, needed)
@@ -124,9 +124,13 @@ class StateFinder:
         elif x0 is not None and not np.all(np.abs(np.asarray(x0, float)) <= np.finfo(np.float32).max):
             raise ConfigError(f"`x0` must have finite numbers in single precision; got {x0!r}. Correct it.")
 
+    def _stop(self, record: Record, start: int) -> int:
+        """The first sample after those that the state at `start` is estimated from."""
+        return start + free_run.estimated_samples(self.config, len(record) - start)
+
     def _estimate(self, record: Record, begin: Begin) -> Begin:
         """The state at the same sample that fits the samples from there on best."""
-        stop = begin.start + free_run.estimated_samples(self.config)
+        stop = self._stop(record, begin.start)
         _check_long_enough(record, stop + 1)
         _check_measured(record, begin.start, stop)
         here = slice(begin.start, stop)

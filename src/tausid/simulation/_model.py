@@ -110,7 +110,7 @@ class Model:
         Args:
             record: inputs, and enough outputs at the start for the initial state.
             dt: seconds between the simulated samples; by default the record's own time stamps.
-            x0: where to begin: `encoder`; `refine`, from there by least squares over the next samples (20, or 5 nx);
+            x0: where to begin: `encoder`; `refine`, from there by least squares over the next `initial_samples`;
                 a state (normalized) at the first sample; None for what the model was trained with.
             integrator: another integration than in training, such as `Adaptive` to check it.
             throw: whether a simulation that leaves the finite numbers raises; else its status says so.

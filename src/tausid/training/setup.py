@@ -25,7 +25,7 @@ from tausid.training.known import KnownStart, fit_known, start_from_known
 from tausid.training.limits import settle_limits
 from tausid.training.loop import Problem, Stage
 from tausid.training.protocols import Split
-from tausid.training.starting import Start, find_start, settle_order, start_from_bla
+from tausid.training.starting import Start, find_start, settle_initial_samples, settle_order, start_from_bla
 from tausid.windows import WindowSource
 
 # Samples of all training records beyond which the default recipe holds out their end in place of folds.
@@ -145,6 +145,7 @@ def start_problem(
     if bla is None:
         config, bla = settle_order(config, split.train)
     start = find_start(tau, split.train, config, bla)
+    config = settle_initial_samples(config, start.tau, split.train)
     if plant is not None and config.correction == "none" and start.tau.trainable:
         raise ConfigError(
             "`tau` must not be trained where no network corrects known equations, as nothing depends on it then; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from scipy.linalg import solve_continuous_lyapunov
 from tausid.clocks import median_step
 from tausid.config import AUTO, Config
 from tausid.errors import ConfigError, DataError, unknown_name
+from tausid.free_run import LEAST_FOR_INITIAL_STATE
 from tausid.linear import LinearModel, estimate_bla
 from tausid.models import Encoder, FreeState, StateSpace, free_parameters, readout_of
 from tausid.networks import AbstractNetwork
@@ -30,6 +32,8 @@ TRAINED_START = 0.1
 ENCODER_WINDOWS = 200_000
 # Ridge of the encoder's least squares, per sample of unit variance: that of single precision's rounding.
 RIDGE = 1e-9
+# An initial state has shown itself after so many tau; records are not spent on it beyond this share.
+TAUS_OF_INITIAL_STATE, MOST_OF_A_RECORD = 3, 1 / 16
 FROM_TENTH = ("trained", "trained-per-state")
 TAU_NAMES = (*LINEAR_METHODS, *FROM_TENTH, "bla-trained")
 
@@ -140,6 +144,24 @@ def _with_order(config: Config, order: int) -> Config:
         return dataclasses.replace(config, nx=order)
     na, nb = (max(samples, 2 * order) if samples > 0 else 0 for samples in (config.na, config.nb))
     return dataclasses.replace(config, nx=order, na=na, nb=nb)
+
+
+def settle_initial_samples(config: Config, tau: Tau, records: Sequence[Record]) -> Config:
+    """The settings with the number of samples that show a free initial state.
+
+    Args:
+        config: the settings.
+        tau: the time scale of the states.
+        records: training records.
+
+    Returns:
+        The settings; the same where they say the number, or where an encoder finds initial states.
+    """
+    if config.initial_state != "free" or config.initial_samples != AUTO:
+        return config
+    shown = math.ceil(TAUS_OF_INITIAL_STATE * float(np.max(tau.start)) / median_step(records))
+    most = round(MOST_OF_A_RECORD * min(len(record) for record in records))
+    return dataclasses.replace(config, initial_samples=max(LEAST_FOR_INITIAL_STATE, min(shown, most)))
 
 
 def approximate(records: Sequence[Record], config: Config, order: int | None = None) -> LinearModel:
