@@ -45,11 +45,10 @@ check: .venv/test
 docs: .venv/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-# One after the other even under make -j: the tests want both cores. Neighbours stay on one core (worksteal), as they
-# share fixtures and compiled programs.
+# The demo and the linters keep one core busy each; then the tests want both, also under make -j. Neighbours stay on one
+# core (worksteal), as they share fixtures and compiled programs.
 test: .venv/test
-	$(MAKE) demo
-	$(MAKE) check
+	$(MAKE) -j 2 demo check
 	TAUSID_NO_FUSED=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "scan and not slow" tests/test_training.py tests/test_simulation.py
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
