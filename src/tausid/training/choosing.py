@@ -30,10 +30,14 @@ from tausid.training.result import FoldCurve, FoldCurves
 # What `auto` begins with, and what is tried instead.
 FIRST = {"activation": "leaky_relu", "network": "mlp", "finish_parts": "f"}
 OTHERS = {"activation": "tanh", "network": "polynomial", "finish_parts": "both"}
+KINDS = ("activation", "network")  # of networks
 # Without held-out data nothing speaks for less.
 UNDECIDED = {**FIRST, "finish_parts": "both"}
 # A choice is better where its error is lower by this factor; otherwise what was tried first stays.
 BETTER = 0.98
+# A nonlinear g must be better by this one: states can mostly be chosen such that outputs are linear in them, and what g
+# bends at once, without any dynamics, is the first to be wrong for inputs of another kind.
+BENT_G = 0.5
 # Errors below this share of the deviation are as good as none: what is left to choose by is rounding.
 NEGLIGIBLE = 1e-4
 # A choice is given up where folds so far leave it behind the best one by this factor.
@@ -260,13 +264,14 @@ def choose(asked: Config, start: Config, trials: Trials) -> Choice:
     best, curves = start, trials.of(start)
     for candidates in _ladders(asked, start, trials.most_states):
         for change in candidates:
-            step = dataclasses.replace(best, **change)
+            step = change(best)
             fewer_helped = best.order < start.order
             good_enough = curves.lowest < NEGLIGIBLE
             if trials.interrupted.is_set() or good_enough or (fewer_helped and step.order > start.order):
                 break
             found = trials.of(step, rival=best)
-            if not found.lowest < BETTER * curves.lowest:
+            enough = BETTER if step.finish_parts == best.finish_parts else BENT_G
+            if not found.lowest < enough * curves.lowest:
                 break
             best, curves = step, found
     return Choice(best, curves if asked.folds else None, trials)
@@ -297,20 +302,32 @@ def count_choices(asked: Config, start: Config) -> int:
     Returns:
         One, and one more for each alternative.
     """
-    return 1 + start.order * is_open(asked, "nx") + sum(is_open(asked, name) for name in OTHERS)
+    states = is_open(asked, "nx")
+    others = sum((1 + (states and name in KINDS)) * is_open(asked, name) for name in OTHERS)
+    return 1 + start.order * states + others
 
 
-def _ladders(asked: Config, start: Config, most_states: int) -> Iterator[Iterator[dict[str, Any]]]:
+def _ladders(asked: Config, start: Config, most_states: int) -> Iterator[Iterator[Callable[[Config], Config]]]:
     """Changes to be tried one after the other, each series as long as it gets better: fewer states, more, and so on.
 
-    A linear model takes additional states for what is nonlinear, so that much fewer may do: all of them are tried.
+    A linear model takes additional states for what is nonlinear, so that much fewer may do: all of them are tried. A
+    kind of network that suits the plant may do with one state less than the one that the states were chosen with.
     """
+
+    def change(**settings: Any) -> Callable[[Config], Config]:
+        return lambda best: dataclasses.replace(best, **settings)
+
+    def change_and_drop(**settings: Any) -> Callable[[Config], Config]:
+        return lambda best: dataclasses.replace(best, nx=max(1, best.order - 1), **settings)
+
     if is_open(asked, "nx"):
-        yield from (iter([{"nx": n}]) for n in range(1, start.order))
-        yield ({"nx": n} for n in range(start.order + 1, min(2 * start.order + 1, most_states) + 1))
+        yield from (iter([change(nx=n)]) for n in range(1, start.order))
+        yield (change(nx=n) for n in range(start.order + 1, min(2 * start.order + 1, most_states) + 1))
     for name, value in OTHERS.items():
         if is_open(asked, name):
-            yield iter([{name: value}])
+            yield iter([change(**{name: value})])
+            if is_open(asked, "nx") and name in KINDS:
+                yield iter([change_and_drop(**{name: value})])
 
 
 def describe(config: Config) -> str:
