@@ -221,7 +221,7 @@ def scripted(errors: dict[str, float], *, folds: int = 2) -> Trials:
     """Trials whose outcome is known beforehand."""
 
     class Scripted(Trials):
-        def of(self, config, rival=None):
+        def of(self, config, rival=None, enough=None):
             found = errors[describe(config)]
             self.done += 1
             self.seconds += 2.0
@@ -274,6 +274,15 @@ def test_another_kind_of_network_may_do_with_one_state_less():
     }
     choice = choose(asked, dataclasses.replace(asked, nx=3, activation="leaky_relu"), scripted(errors))
     assert (choice.config.nx, choice.config.activation) == (2, "tanh")
+
+
+def test_one_state_is_not_tried_twice():
+    asked = tausid.recipe_config(hidden=(3,), network="mlp", finish_parts="f")
+    errors = {"1 state, leaky_relu, f nonlinear": 1.0, "2 states, leaky_relu, f nonlinear": 1.0,
+              "1 state, tanh, f nonlinear": 1.1}  # fmt: skip
+    trials = scripted(errors)
+    choose(asked, dataclasses.replace(asked, nx=1, activation="leaky_relu"), trials)
+    assert trials.done == len(errors)
 
 
 def test_all_fewer_states_are_tried_and_more_only_where_none_of_them_helps():

@@ -40,7 +40,7 @@ BETTER = 0.98
 BENT_G = 0.5
 # Errors below this share of the deviation are as good as none: what is left to choose by is rounding.
 NEGLIGIBLE = 1e-4
-# A choice is given up where folds so far leave it behind the best one by this factor.
+# A choice is given up where folds so far leave it behind by this factor: the best one, or what g must reach.
 HOPELESS = 1.2
 # Inputs this much larger than the held-out ones must not make a model run away, as polynomials may out of range.
 LARGER_INPUTS = 1.5
@@ -132,12 +132,13 @@ class Trials:
         """So many states that all held-out data are long enough for their estimate."""
         return min(len(record) for split in self.splits for record in split.validation) // (2 * SAMPLES_PER_STATE)
 
-    def of(self, config: Config, rival: Config | None = None) -> FoldCurves:
+    def of(self, config: Config, rival: Config | None = None, enough: float = BETTER) -> FoldCurves:
         """What all trials of one choice say together.
 
         Args:
             config: the choice.
             rival: the best choice so far, if there is one: the first folds may be enough to see that it stays so.
+            enough: by which factor this choice must be better than that.
 
         Returns:
             The curves; all errors are infinite where no simulation stayed finite, where the choice was given up or
@@ -163,7 +164,8 @@ class Trials:
             self.done += 1
             self.seconds += self.curves[label].seconds
             curves.append(self.curves[label])
-            if rival is not None and _lowest(curves, config) > HOPELESS * _lowest(self._first(rival, k + 1), rival):
+            hopeless = HOPELESS * enough / BETTER
+            if rival is not None and _lowest(curves, config) > hopeless * _lowest(self._first(rival, k + 1), rival):
                 return NOTHING
         return pool_iterations(curves, config.finish_steps)
 
@@ -261,7 +263,7 @@ def choose(asked: Config, start: Config, trials: Trials) -> Choice:
     Returns:
         The choice; after an interruption the best so far.
     """
-    best, curves = start, trials.of(start)
+    best, curves, tried = start, trials.of(start), [start]
     for candidates in _ladders(asked, start, trials.most_states):
         for change in candidates:
             step = change(best)
@@ -269,8 +271,11 @@ def choose(asked: Config, start: Config, trials: Trials) -> Choice:
             good_enough = curves.lowest < NEGLIGIBLE
             if trials.interrupted.is_set() or good_enough or (fewer_helped and step.order > start.order):
                 break
-            found = trials.of(step, rival=best)
+            if step in tried:  # one state less than one
+                break
+            tried.append(step)
             enough = BETTER if step.finish_parts == best.finish_parts else BENT_G
+            found = trials.of(step, rival=best, enough=enough)
             if not found.lowest < enough * curves.lowest:
                 break
             best, curves = step, found
