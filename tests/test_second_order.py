@@ -420,16 +420,21 @@ def test_records_are_tried_where_their_inputs_move():
 
 def test_iterations_are_chosen_by_the_pooled_error_and_divergence_counts():
     curves = pool_iterations([FoldCurve((4.0, 3.0, 1.0), 10, 1.0), FoldCurve((4.0, 1.0, 2.0, np.nan), 30, 2.0)], 3)
-    # sqrt((10 * 3^2 + 30 * 1^2) / 40), and so on; the first fold stays at its last error.
-    np.testing.assert_allclose(curves.pooled, [4.0, np.sqrt(3.0), np.sqrt(3.25), np.inf])
+    # (3^10 1^30)^(1/40), and so on; the first fold stays at its last error.
+    np.testing.assert_allclose(curves.pooled, [4.0, 3**0.25, 2**0.75, np.inf])
     assert (curves.steps, curves.chosen) == ((0, 1, 2, 3), 1)
     assert np.isinf(pool_iterations([FoldCurve((np.nan,), 10, 1.0)], 2).lowest)
+
+
+def test_a_fold_that_holds_out_what_no_other_shows_does_not_outweigh_the_rest():
+    alike, alone = FoldCurve((0.2, 0.1, 0.03), 10, 1.0), FoldCurve((0.45, 0.4, 0.42), 10, 1.0)
+    assert pool_iterations([alike, alike, alike, alone], 2).chosen == 2
 
 
 def test_the_start_is_a_choice_and_what_is_as_good_as_nothing_is_not_lowered():
     assert pool_iterations([FoldCurve((1.0, 1.1, 1.2), 10, 1.0)], 2).chosen == 0
     curves = pool_iterations([FoldCurve((1.0, 5e-5, 1e-6), 10, 1.0)], 2)
-    assert (curves.chosen, curves.lowest) == (1, 1e-6)
+    assert curves.chosen == 1 and curves.lowest == pytest.approx(1e-6)
     asked = tausid.recipe_config(hidden=(3,), nx=2)
     start = dataclasses.replace(asked, network="mlp", activation="leaky_relu", finish_parts="f")
     trials = scripted({"2 states, leaky_relu, f nonlinear": 5e-5})  # others are not in the table

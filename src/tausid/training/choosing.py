@@ -23,6 +23,7 @@ from tausid.records import Record
 from tausid.scaling import Scaling
 from tausid.simulation import Model, with_limits
 from tausid.training.finishing import finish
+from tausid.training.folds import geometric_mean
 from tausid.training.loop import Problem, RunState, start_run, validation_score
 from tausid.training.protocols import Split
 from tausid.training.result import FoldCurve, FoldCurves
@@ -377,6 +378,7 @@ def pool_iterations(curves: Sequence[FoldCurve], most: int) -> FoldCurves:
     """
     scores = np.array([(*curve.errors, *curve.errors[-1:] * (most + 1 - len(curve.errors))) for curve in curves])
     scores = np.where(np.isfinite(scores), scores, np.inf)
-    pooled = np.sqrt(np.average(scores**2, axis=0, weights=[curve.scored for curve in curves]))
-    chosen = int(np.argmin(np.maximum(pooled, NEGLIGIBLE)))  # the first of those that are as good
+    weights = [curve.scored for curve in curves]
+    pooled = geometric_mean(scores, weights)
+    chosen = int(np.argmin(geometric_mean(np.maximum(scores, NEGLIGIBLE), weights)))  # the first of those as good
     return FoldCurves(tuple(range(most + 1)), tuple(map(tuple, scores.tolist())), tuple(pooled.tolist()), chosen)

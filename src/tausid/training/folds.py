@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from jaxtyping import Float
 
 from tausid.config import FULL, LARGEST, Config
 from tausid.errors import ConfigError
@@ -129,9 +130,22 @@ def pool(runs: Sequence[RunState], weights: Sequence[float]) -> FoldCurves:
     reached = min((run.history[-1].step if run.history else 0 for run in runs if run.status != "diverged"), default=0)
     steps = sorted({row.step for run in runs for row in run.history if row.step <= reached})
     scores = np.array([[_score_at(run, step) for step in steps] for run in runs]).reshape(len(runs), -1)
-    pooled = np.sqrt(np.average(scores**2, axis=0, weights=weights))
+    pooled = geometric_mean(scores, weights)
     chosen = steps[int(np.argmin(pooled))] if np.isfinite(pooled).any() else 0
     return FoldCurves(tuple(steps), tuple(map(tuple, scores.tolist())), tuple(pooled.tolist()), chosen)
+
+
+def geometric_mean(scores: Float[np.ndarray, "folds steps"], weights: Sequence[float]) -> Float[np.ndarray, "steps"]:
+    """Errors of all folds as one.
+
+    Args:
+        scores: one row per fold.
+        weights: how much each fold counts.
+
+    Returns:
+        Their weighted geometric means.
+    """
+    return np.exp(np.average(np.log(np.maximum(scores, np.finfo(float).tiny)), axis=0, weights=weights))
 
 
 def _score_at(run: RunState, step: int) -> float:

@@ -58,7 +58,8 @@ class FoldCurves:
     Args:
         steps: steps at which all folds were validated; those of a second-order training begin with 0, its start.
         scores: free-run error of each fold on its held-out stretches at these steps, normalized.
-        pooled: root mean square over all held-out samples at these steps.
+        pooled: their geometric mean at these steps, weighted by what each is scored on: what counts is by how much a
+            fold gets better, so that one that holds out what no other shows does not outweigh the rest.
         chosen: the step of the lowest pooled error, which the final fit takes; 0 is the start itself, and what is
             chosen where no error is finite.
     """
