@@ -38,7 +38,8 @@ def write_study(folder: Path, settings: dict, axes: str) -> Path:
 
 def start(spec: Path, *arguments: str, **options) -> subprocess.Popen:
     """`tausid study run` as a process group of its own, with checkpoints in quick succession."""
-    code = (
+    code = (  # Ctrl-C is heard as in a terminal, also where the tests run in the background and it is ignored
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "import tausid.training.fitting as fitting; fitting.SECONDS_BETWEEN_CHECKPOINTS = 0.05\n"
         "from tausid.cli import main; main()"
     )
