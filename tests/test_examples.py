@@ -61,7 +61,6 @@ def test_the_tour_runs_from_its_first_cell_to_its_last(tmp_path, monkeypatch, ca
     assert (tmp_path / "tour.safetensors").exists()
 
 
-@pytest.mark.slow  # `make test` has just run the demo, with all of its iterations
 def test_the_demo_in_a_process_of_its_own_uses_the_real_record(benchmark_folder, tmp_path):
     command = [sys.executable, "-m", "tausid.cli", "demo", "--out", tmp_path, "--iterations", "2"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -12,7 +12,7 @@ import numpy as np
 from tausid.errors import ConfigError, unknown_name
 
 LARGEST = 2**31 - 1  # of whole numbers, seeds among them
-AUTO = "auto"  # what the data say, such as as many states as the best linear approximation has
+AUTO = "auto"  # left to the data
 FULL = "full"  # a horizon as long as the longest record: full simulation error, eq. 3
 
 Limits = str | tuple[Any, ...]  # of outputs: `none`, `auto`, a pair, or a pair per output

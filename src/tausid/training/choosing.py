@@ -149,6 +149,7 @@ class Trials:
             DataError: the records cannot carry the choice, and there is no other yet.
         """
         curves: list[FoldCurve] = []
+        hopeless = HOPELESS * enough / BETTER
         for k, split in enumerate(self.splits):
             label = self._label(config, k)
             if label not in self.curves:
@@ -165,7 +166,6 @@ class Trials:
             self.done += 1
             self.seconds += self.curves[label].seconds
             curves.append(self.curves[label])
-            hopeless = HOPELESS * enough / BETTER
             if rival is not None and _lowest(curves, config) > hopeless * _lowest(self._first(rival, k + 1), rival):
                 return NOTHING
         return pool_iterations(curves, config.finish_steps)
@@ -320,20 +320,17 @@ def _ladders(asked: Config, start: Config, most_states: int) -> Iterator[Iterato
     kind of network that suits the plant may do with one state less than the one that the states were chosen with.
     """
 
-    def change(**settings: Any) -> Callable[[Config], Config]:
-        return lambda best: dataclasses.replace(best, **settings)
-
-    def change_and_drop(**settings: Any) -> Callable[[Config], Config]:
-        return lambda best: dataclasses.replace(best, nx=max(1, best.order - 1), **settings)
+    def change(settings: dict[str, Any], fewer: int = 0) -> Callable[[Config], Config]:
+        return lambda best: dataclasses.replace(best, **{"nx": max(1, best.order - fewer), **settings})
 
     if is_open(asked, "nx"):
-        yield from (iter([change(nx=n)]) for n in range(1, start.order))
-        yield (change(nx=n) for n in range(start.order + 1, min(2 * start.order + 1, most_states) + 1))
+        yield from (iter([change({"nx": n})]) for n in range(1, start.order))
+        yield (change({"nx": n}) for n in range(start.order + 1, min(2 * start.order + 1, most_states) + 1))
     for name, value in OTHERS.items():
         if is_open(asked, name):
-            yield iter([change(**{name: value})])
+            yield iter([change({name: value})])
             if is_open(asked, "nx") and name in KINDS:
-                yield iter([change_and_drop(**{name: value})])
+                yield iter([change({name: value}, fewer=1)])
 
 
 def describe(config: Config) -> str:
