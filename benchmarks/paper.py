@@ -118,7 +118,7 @@ def sgemm_gflops(clock: str = "wall", n: int = 1024, repeats: int = 5) -> float:
 
 def make_networks(sizes: Sizes):
     """State network, output network and encoder."""
-    from tausid.networks import ResidualMLP
+    from tausid.engine.networks import ResidualMLP
 
     rng = np.random.default_rng(0)
     ends = [
@@ -227,7 +227,9 @@ def make_rollout_gradient(sizes: Sizes, engine: str, repeats: int = 1) -> Callab
     import jax
     import jax.numpy as jnp
 
-    from tausid.rollout import Engine, FixedStep, VectorField, rollout
+    from tausid.engine.engines import Engine, rollout
+    from tausid.engine.field import VectorField
+    from tausid.engine.integrators import FixedStep
 
     u = jnp.ones((sizes.samples, sizes.batch, sizes.nu))
     dt = jnp.full((sizes.samples - 1, sizes.batch), sizes.ts)

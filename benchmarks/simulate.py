@@ -62,7 +62,9 @@ def make_tausid(engine: str):
     import jax
     import jax.numpy as jnp
 
-    from tausid.rollout import Engine, FixedStep, VectorField, rollout
+    from tausid.engine.engines import Engine, rollout
+    from tausid.engine.field import VectorField
+    from tausid.engine.integrators import FixedStep
 
     field = VectorField(make_networks(Sizes())[0], jnp.ones(()))
     simulate = jax.jit(lambda x0, u, dt: rollout(field, x0, u, dt, FixedStep(), engine=Engine(engine)))

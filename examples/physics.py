@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import tausid
-from tausid.physics import AbstractPhysics, Parameter, State
+from tausid.model.physics import AbstractPhysics, Parameter, State
 
 
 @dataclass(frozen=True)

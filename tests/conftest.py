@@ -48,7 +48,7 @@ def benchmark_folder() -> Path:
 @pytest.fixture(scope="module")
 def one_reading_process() -> Iterator[type]:
     """One process reads the MATLAB and HDF5 files of all tests, as starting one takes longer than reading hundreds."""
-    from tausid.readers import _isolated
+    from tausid.data.readers import _isolated
 
     kind, shared = _isolated.Worker, _isolated.Worker()
     end = shared.close

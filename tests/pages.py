@@ -11,8 +11,8 @@ import numpy as np
 
 import tausid
 from tausid import Record
-from tausid.runs import Experiment, Run
-from tausid.simulation import Simulation
+from tausid.model.course import Simulation
+from tausid.results.runs import Experiment, Run
 from tausid.training import HistoryRow
 
 SCRIPT = "<script>alert(1)</script>"

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-sources=../src/tausid/rollout/csrc
+sources=../src/tausid/engine/csrc
 flags="-std=c++17 -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -I $sources"
 objects="$out/plain.o"
 ${CXX:-g++} $flags -DTAUSID_ISA=plain -c $sources/kernel.cpp -o "$out/plain.o"

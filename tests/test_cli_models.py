@@ -13,7 +13,7 @@ from problems import wiener_record
 
 import tausid
 from tausid.cli import main
-from tausid.records import Record
+from tausid.data.records import Record
 
 SMALL = ["--tau", "2", "--nx", "2", "--recipe", "windows", "--set", "hidden=[8]", "--set", "horizon=20",
          "--set", "batch=16", "--set", "validate_every=20", "--max-steps", "40", "--workers", "1"]  # fmt: skip

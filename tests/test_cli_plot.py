@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import tausid
 from tausid.cli.commands import app
 from tausid.cli.plot import name_models
-from tausid.runs import write_history
+from tausid.results.runs import write_history
 from tausid.training import HistoryRow
 
 COLUMNS = ("--input", "u", "--output", "y", "--ts", "0.5")

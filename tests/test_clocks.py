@@ -6,7 +6,7 @@ from problems import oscillator_record
 
 import tausid
 from tausid import ConfigError, DataError, Record
-from tausid.clocks import (
+from tausid.data.clocks import (
     has_one_clock,
     held_between,
     inputs_at,

@@ -14,9 +14,9 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from tausid import datasets
-from tausid.datasets import TankParameters, simulate_tanks, tanks_response
+from tausid.data.datasets import TankParameters, simulate_tanks, tanks_response
+from tausid.data.records import Record
 from tausid.errors import ConfigError, DataError
-from tausid.records import Record
 
 DATA = os.environ.get("TAUSID_DATA")
 with_data = pytest.mark.skipif(not DATA, reason="TAUSID_DATA does not name a folder with the benchmark records")

@@ -17,12 +17,12 @@ from problems import wiener_record
 
 import tausid
 from tausid import ConfigError, DivergenceError, StorageError
-from tausid.ensembles import EnsembleModel, trimmed_mean
-from tausid.processes import LocalWorkers, usable_cores
-from tausid.progress import ProgressUpdate
+from tausid.model.ensembles import EnsembleModel, trimmed_mean
 from tausid.storage import write_arrays
 from tausid.training.ensemble import Plan, combine, train_members
 from tausid.training.interruption import interruptible
+from tausid.training.processes import LocalWorkers, usable_cores
+from tausid.training.progress import ProgressUpdate
 from tausid.training.protocols import Split
 
 SMALL = {"tau": 2.0, **{name: value for name, value in problems.SMALL.items() if name != "progress"}}

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tausid import DataError, Record
-from tausid.evaluation import score_simulation
-from tausid.simulation import Simulation
+from tausid.model.course import Simulation
+from tausid.model.evaluation import score_simulation
 
 
 def simulation(y_hat, skipped: int = 1, status: str = "ok") -> Simulation:

@@ -17,7 +17,7 @@ import pytest
 
 import tausid
 from tausid.cli import main
-from tausid.config import RECIPES
+from tausid.model.config import RECIPES
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 

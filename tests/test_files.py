@@ -20,7 +20,7 @@ from scipy.sparse import csc_array
 
 import tausid
 from tausid import DataError
-from tausid.readers import _isolated, read, read_channels, record_from_frame
+from tausid.data.readers import _isolated, read, read_channels, record_from_frame
 
 pytestmark = pytest.mark.usefixtures("one_reading_process")
 

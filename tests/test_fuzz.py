@@ -21,9 +21,9 @@ from hypothesis.extra import numpy as hnp
 
 import tausid
 from tausid import DataError, Record
-from tausid.inspection import look
-from tausid.plots import plot_record
-from tausid.readers import _isolated, read, read_channels
+from tausid.data.inspection import look
+from tausid.data.readers import _isolated, read, read_channels
+from tausid.results.plots import plot_record
 
 SEED_COLUMNS = {"t": np.arange(6.0), "u": np.array([1.0, -2.0, 3.0, 1e9, 0.0, 1.0]), "y": np.linspace(0, 1e-9, 6)}
 

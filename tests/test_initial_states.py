@@ -12,12 +12,13 @@ from problems import wiener_record
 
 import tausid
 from tausid import ConfigError, DataError, recipe_config
-from tausid.free_run import estimate_initial_state
-from tausid.models import SEEN_STATES, FreeState, StateSpace
-from tausid.networks import Polynomial, Zero
-from tausid.rollout import FixedStep
+from tausid.engine.integrators import FixedStep
+from tausid.engine.networks import Polynomial, Zero
+from tausid.model.free_run import estimate_initial_state
+from tausid.model.initial import SEEN_STATES, FreeState
+from tausid.model.state_space import StateSpace
+from tausid.model.tau import Tau
 from tausid.storage import read_arrays, write_arrays
-from tausid.tau import Tau
 from tausid.training.starting import settle_initial_samples
 
 QUICK = {"seed": 0, "nx": 2, "hidden": (3,), "network": "mlp", "activation": "tanh", "folds": 0, "finish_steps": 3,

@@ -9,9 +9,9 @@ import pytest
 
 import tausid
 from tausid import DataError, Record
-from tausid.inspection import look
-from tausid.plots import plot_record
-from tausid.readers import read_channels
+from tausid.data.inspection import look
+from tausid.data.readers import read_channels
+from tausid.results.plots import plot_record
 
 RANDOM = np.random.default_rng(0)
 N = 4000

@@ -7,7 +7,8 @@ import optax
 import pytest
 
 from tausid import Tau, recipe_config
-from tausid.losses import (
+from tausid.model.build import build_state_space
+from tausid.training.losses import (
     dae_penalty,
     leading_minors,
     negative_definite_barrier,
@@ -15,7 +16,6 @@ from tausid.losses import (
     simulation_error,
     weight_decay,
 )
-from tausid.models import build_state_space
 from tausid.training.objective import decayed_weights, trainable
 
 

@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 
 from tausid import Adaptive, ConfigError, FixedStep, Tau, recipe_config
-from tausid.free_run import run
-from tausid.models import Encoder, FreeState, StateSpace, build_state_space
-from tausid.rollout import Engine, VectorField, rollout_scan
+from tausid.engine.engines import Engine
+from tausid.engine.field import VectorField
+from tausid.engine.scan import rollout_scan
+from tausid.model.build import build_state_space
+from tausid.model.free_run import run
+from tausid.model.initial import Encoder, FreeState
+from tausid.model.state_space import StateSpace
 
 
 def model(tau: float | list[float] = 2.0, **settings) -> StateSpace:
@@ -152,7 +156,7 @@ def test_a_polynomial_model_simulates():
 
 
 def test_outputs_of_a_long_trajectory_are_computed_in_pieces(monkeypatch):
-    import tausid.free_run as free_run
+    import tausid.model.free_run as free_run
 
     m, rng = model(), np.random.default_rng(0)
     x, u = jnp.asarray(rng.normal(size=(50, 3)), jnp.float32), jnp.asarray(rng.normal(size=(50, 2)), jnp.float32)

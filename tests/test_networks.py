@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tausid.engine.networks import ACTIVATIONS, MLP, Polynomial, ResidualMLP, monomials
 from tausid.errors import ConfigError
-from tausid.networks import ACTIVATIONS, MLP, Polynomial, ResidualMLP, monomials
 
 
 def network(**changes) -> ResidualMLP:

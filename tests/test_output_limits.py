@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import tausid
 from tausid import ConfigError, Record, recipe_config
 from tausid.cli import app
-from tausid.models import clip_straight
+from tausid.model.state_space import clip_straight
 from tausid.training.limits import describe_limits, find_limits, settle_limits
 
 

@@ -15,8 +15,8 @@ from scipy.integrate import solve_ivp
 
 import tausid
 from tausid import ConfigError, Record, recipe_config
-from tausid.datasets import TankParameters, simulate_tanks, tanks_response
-from tausid.physics import (
+from tausid.data.datasets import TankParameters, simulate_tanks, tanks_response
+from tausid.model.physics import (
     AbstractPhysics,
     CascadedTanks,
     KnownPart,

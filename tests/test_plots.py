@@ -13,7 +13,8 @@ from problems import oscillator_record
 from tausid import ConfigError, DataError, Record
 from tausid.errors import MissingExtraError
 from tausid.linear import FrequencyResponse, estimate_bla
-from tausid.plots import (
+from tausid.model.course import Simulation
+from tausid.results.plots import (
     plot_band,
     plot_bla,
     plot_comparison,
@@ -26,8 +27,7 @@ from tausid.plots import (
     plot_time_scaling,
     save_figure,
 )
-from tausid.residuals import analyse_residuals
-from tausid.simulation import Simulation
+from tausid.results.residuals import analyse_residuals
 from tausid.training import HistoryRow
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import tausid
 from tausid import ConfigError, DataError, Record, prepare
-from tausid.preparation import decimate, detrend, interpolate, resample, split, trim
+from tausid.data.preparation import decimate, detrend, interpolate, resample, split, trim
 
 TS = 0.01
 

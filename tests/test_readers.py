@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tausid.data.readers import csv_columns, read_csv
+from tausid.data.records import Record
 from tausid.errors import DataError
-from tausid.readers import csv_columns, read_csv
-from tausid.records import Record
 
 
 @pytest.fixture

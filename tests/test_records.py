@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from tausid import DataError, Dataset, Record
-from tausid.records import as_records
+from tausid.data.records import as_records
 
 
 def record(**changes) -> Record:

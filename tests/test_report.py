@@ -15,13 +15,13 @@ from problems import wiener_record
 
 from tausid import Record, StorageError
 from tausid.errors import ConfigError, MissingExtraError
-from tausid.report import run_page, study_page, write_report
-from tausid.report._html import number, share
-from tausid.report._series import VALUES, bucket_width, plot_data, thin
-from tausid.report._verdict import judge
-from tausid.residuals import analyse_residuals
-from tausid.runs import Experiment, Run
-from tausid.simulation import Simulation
+from tausid.model.course import Simulation
+from tausid.results.report import run_page, study_page, write_report
+from tausid.results.report._html import number, share
+from tausid.results.report._series import VALUES, bucket_width, plot_data, thin
+from tausid.results.report._verdict import judge
+from tausid.results.residuals import analyse_residuals
+from tausid.results.runs import Experiment, Run
 from tausid.study import read_results
 
 

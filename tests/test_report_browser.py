@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from pages import SCRIPT, run_with, sines, write_study
 
-from tausid.report import run_page, write_report
+from tausid.results.report import run_page, write_report
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 

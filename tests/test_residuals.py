@@ -7,8 +7,8 @@ import pytest
 from scipy.signal import lfilter
 
 from tausid import ConfigError, DataError, Record
-from tausid.residuals import ResidualTest, analyse_residuals
-from tausid.simulation import Simulation
+from tausid.model.course import Simulation
+from tausid.results.residuals import ResidualTest, analyse_residuals
 
 
 def analyse(u: np.ndarray, e: np.ndarray, *, ts: float = 1.0, skipped: int = 0, **options) -> ResidualTest:

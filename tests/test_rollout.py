@@ -16,25 +16,16 @@ import numpy as np
 import pytest
 from scipy.linalg import expm
 
+from tausid.engine import fused
+from tausid.engine.engines import Engine, describe_engine, evaluate, rollout
+from tausid.engine.field import VectorField
+from tausid.engine.fused import fused_missing, instruction_sets, rollout_fused, why_not_fused
+from tausid.engine.holds import hold_slopes
+from tausid.engine.integrators import Adaptive, FixedStep
+from tausid.engine.networks import ACTIVATIONS, MLP, Polynomial, ResidualMLP
+from tausid.engine.scan import rollout_scan
+from tausid.engine.steppers import STEPPERS
 from tausid.errors import ConfigError
-from tausid.holds import hold_slopes
-from tausid.networks import ACTIVATIONS, MLP, Polynomial, ResidualMLP
-from tausid.rollout import (
-    Adaptive,
-    Engine,
-    FixedStep,
-    VectorField,
-    describe_engine,
-    evaluate,
-    fused,
-    fused_missing,
-    instruction_sets,
-    rollout,
-    rollout_fused,
-    rollout_scan,
-    why_not_fused,
-)
-from tausid.steppers import STEPPERS
 
 # Rounding grows with the number of additions; one unit in the last place is 1.2e-7 or 2.2e-16.
 TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
@@ -545,8 +536,10 @@ def test_missing_library_is_named(monkeypatch):
 def test_long_free_run_needs_little_memory():
     code = """
 import jax.numpy as jnp, numpy as np, pathlib
-from tausid.networks import ResidualMLP
-from tausid.rollout import FixedStep, VectorField, rollout_fused
+from tausid.engine.networks import ResidualMLP
+from tausid.engine.integrators import FixedStep
+from tausid.engine.field import VectorField
+from tausid.engine.fused import rollout_fused
 network = ResidualMLP.random(np.random.default_rng(0), 5, 4, hidden=(64, 64), activation="leaky_relu", weight_range=0.1)
 field = VectorField(network, jnp.ones(()))
 def run(samples):

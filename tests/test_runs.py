@@ -12,7 +12,8 @@ from problems import wiener_record
 
 import tausid
 from tausid import Record, StorageError
-from tausid.runs import (
+from tausid.model.course import Simulation
+from tausid.results.runs import (
     Experiment,
     Run,
     best_step,
@@ -23,7 +24,6 @@ from tausid.runs import (
     write_experiments,
     write_history,
 )
-from tausid.simulation import Simulation
 from tausid.storage import write_text
 from tausid.training import HistoryRow
 
@@ -43,7 +43,7 @@ def odd_experiment() -> Experiment:
 
 
 def test_experiments_come_back_bit_for_bit(tmp_path):
-    from tausid.runs._experiments import read_experiments
+    from tausid.results.runs._experiments import read_experiments
 
     written = odd_experiment()
     write_experiments(tmp_path, [written])
@@ -102,7 +102,7 @@ def test_what_is_no_run_is_refused(tmp_path):
 
 
 def test_records_of_something_else_are_refused(tmp_path):
-    from tausid.runs._experiments import read_experiments
+    from tausid.results.runs._experiments import read_experiments
     from tausid.storage import write_arrays
 
     write_arrays(tmp_path / "records.safetensors", {}, kind="records", content={"experiments": [{"role": "test"}]})

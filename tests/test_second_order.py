@@ -17,9 +17,9 @@ from test_physics import Lag, lag_record
 
 import tausid
 from tausid import ConfigError, DataError, Record
-from tausid.config import Config
+from tausid.model.config import Config
+from tausid.model.tau import Tau
 from tausid.storage import write_arrays
-from tausid.tau import Tau
 from tausid.training import finishing, fitting, loop, second_order, starting
 from tausid.training.checkpoint import CURVES_NAME, identity, load_fold_curves, save_fold_curves
 from tausid.training.choosing import BETTER, Trials, choose, describe, endures, pool_iterations

@@ -11,7 +11,7 @@ from scipy.integrate import solve_ivp
 from scipy.special import ellipj
 
 from tausid import datasets
-from tausid.datasets import AbstractPlant, Duffing, Neutralization, TwoMassDrive, response, simulate
+from tausid.data.datasets import AbstractPlant, Duffing, Neutralization, TwoMassDrive, response, simulate
 from tausid.errors import ConfigError, DataError
 
 PLANTS = {"duffing": Duffing(), "two_mass": TwoMassDrive(), "ph": Neutralization()}

@@ -12,8 +12,8 @@ from scipy.linalg import expm
 
 import tausid
 from tausid import ConfigError, DataError, DivergenceError, FixedStep, Record, Scaling, StorageError, Tau
-from tausid.models import build_state_space
-from tausid.simulation import Model
+from tausid.model.build import build_state_space
+from tausid.model.model import Model
 
 TAU = 3.0
 
@@ -258,7 +258,7 @@ def test_a_long_step_is_integrated_in_parts():
 
 
 def test_max_dt_bounds_every_integration_step():
-    from tausid.simulation import longest_step, make_integrator
+    from tausid.model.course import longest_step, make_integrator
 
     for ts, settings in ((1.0, {"max_dt": 0.3}), (1.0, {"max_dt": 5.0, "substeps": 2}), (1.0, {})):
         config = tausid.recipe_config("windows", **settings)

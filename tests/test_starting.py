@@ -8,7 +8,7 @@ from problems import oscillator_record, wiener_record
 
 import tausid
 from tausid import ConfigError, FixedStep, Record, Tau, estimate_bla
-from tausid.config import recipe_config
+from tausid.model.config import recipe_config
 from tausid.training.protocols import split_records
 from tausid.training.setup import make_problem
 from tausid.training.starting import find_start

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tausid import ConfigError, FixedStep
-from tausid.holds import held_input, hold_slopes
-from tausid.rollout import rollout_scan
+from tausid.engine.holds import held_input, hold_slopes
+from tausid.engine.scan import rollout_scan
 
 A = np.array([[-0.4, 1.1], [-0.9, -0.2]])
 B = np.array([[0.5], [1.0]])

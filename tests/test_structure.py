@@ -11,8 +11,9 @@ from problems import SMALL, wiener_record
 
 import tausid
 from tausid import FixedStep, Tau, estimate_bla, recipe_config
-from tausid.losses import contraction_penalty, weight_decay
-from tausid.models import SLOWEST, StateSpace, build_state_space, free_parameters, negative_definite
+from tausid.model.build import build_state_space
+from tausid.model.state_space import SLOWEST, StateSpace, free_parameters, negative_definite
+from tausid.training.losses import contraction_penalty, weight_decay
 from tausid.training.objective import nonlinear_weights, state_jacobians
 from tausid.training.protocols import split_records
 from tausid.training.setup import make_problem

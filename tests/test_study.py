@@ -20,10 +20,10 @@ from studies import LONG, QUICK, TINY, start, steps_in, wait_for, workers_of, wr
 
 import tausid
 from tausid import ConfigError, DataError, StorageError
-from tausid.processes import LocalWorkers
 from tausid.study import StudyResults, executors, parse_spec, read_results, read_spec, run_study, study_counts
 from tausid.study.locks import RUN_LOCK, hold
 from tausid.study.store import JOURNAL, Store
+from tausid.training.processes import LocalWorkers
 from tausid.training.protocols import split_records
 
 

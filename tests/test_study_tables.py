@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from tausid import ConfigError, StorageError
 from tausid.cli.commands import app
+from tausid.results.study_results import write_results
 from tausid.study import StudyResults, StudySpec, coordinator, parse_spec, read_results, run_study
-from tausid.study.results import write_results
 
 
 def run(*arguments: object) -> str:

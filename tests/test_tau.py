@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tausid import ConfigError, Tau
-from tausid.tau import EPSILON
+from tausid.model.tau import EPSILON
 
 
 def test_tau_starts_at_the_given_seconds():

@@ -11,11 +11,11 @@ from scipy.integrate import quad
 from scipy.linalg import expm
 from scipy.signal import cont2discrete
 
+from tausid.data.records import Record
 from tausid.errors import ConfigError, DataError
 from tausid.linear import LinearModel, estimate_bla
 from tausid.linear._filter import simulate_states
-from tausid.records import Record
-from tausid.tau_estimation import TauEstimate, estimate_linear_tau, tau_of_model
+from tausid.linear.tau_estimation import TauEstimate, estimate_linear_tau, tau_of_model
 
 A = np.array([[0.0, 1.0], [-4.0, -1.2]])
 B = np.array([[0.0], [4.0]])

@@ -14,8 +14,8 @@ from problems import wiener_record
 
 import tausid
 from tausid import ConfigError, DivergenceError
-from tausid.tau_estimation import TauTrial
-from tausid.tau_search import _conclude, estimate_tau, search_tau
+from tausid.linear.tau_estimation import TauTrial
+from tausid.study.tau_search import _conclude, estimate_tau, search_tau
 
 QUICK = {"recipe": "windows", "nx": 2, "hidden": (8,), "horizon": 20, "batch": 8, "max_steps": 40, "validate_every": 20}
 
@@ -68,7 +68,7 @@ def test_a_search_is_not_resumed_with_other_settings(grid_search):
 SCRIPT = """
 import sys; sys.path.insert(0, {tests!r})
 from problems import wiener_record
-from tausid.tau_search import search_tau
+from tausid.study.tau_search import search_tau
 if __name__ == "__main__":
     search_tau(wiener_record(200), seed=0, out={out!r}, trials=3, workers=1, **{quick!r})
 """

@@ -14,18 +14,17 @@ import pytest
 from problems import OSCILLATOR_A, SMALL, oscillator_record, small_fit, wiener_record
 
 import tausid
-import tausid.rollout
 from tausid import ConfigError, DataError, Record, StorageError, Tau
-from tausid.config import RECIPES
-from tausid.networks import MLP
-from tausid.scaling import Scaling
+from tausid.data.scaling import Scaling
+from tausid.engine.networks import MLP
+from tausid.model.config import RECIPES
 from tausid.storage import read_arrays, write_arrays
 from tausid.training import loop, optimiser
 from tausid.training.optimiser import StepSettings, learning_rate
 from tausid.training.protocols import split_records
 from tausid.training.setup import make_problem
 from tausid.training.starting import Start
-from tausid.windows import WindowSource
+from tausid.training.windows import WindowSource
 
 
 def part(record: Record, start: int, stop: int) -> Record:
@@ -557,8 +556,8 @@ def test_a_run_can_be_overwritten_but_not_by_a_mistake(tmp_path):
 
 
 def test_a_run_is_not_resumed_by_another_engine(tmp_path, monkeypatch):
-    if tausid.rollout.fused_missing():
-        pytest.skip(f"fused is not available: {tausid.rollout.fused_missing()}")
+    if fused_missing():
+        pytest.skip(f"fused is not available: {fused_missing()}")
     small_fit(out=tmp_path)
     monkeypatch.setenv("TAUSID_NO_FUSED", "1")
     with pytest.raises(ConfigError, match="`engine` was 'fused' and is now 'scan'"):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tausid import ConfigError, DataError, Record, Scaling
-from tausid.windows import WindowSource
+from tausid.training.windows import WindowSource
 
 
 def counting_record(samples: int, first: float, ts: float = 1.0) -> Record:

@@ -12,100 +12,110 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from tausid import datasets as datasets
     from tausid import errors as errors
-    from tausid import physics as physics
-    from tausid import plots as plots
-    from tausid import preparation as preparation
-    from tausid import report as report
-    from tausid import residuals as residuals
-    from tausid import runs as runs
     from tausid import study as study
-    from tausid.clocks import split_at_gaps as split_at_gaps
-    from tausid.config import Config as Config
-    from tausid.config import recipe_config as recipe_config
-    from tausid.ensembles import EnsembleModel as EnsembleModel
-    from tausid.ensembles import load_model as load_model
+    from tausid.data import datasets as datasets
+    from tausid.data import preparation as preparation
+    from tausid.data.clocks import split_at_gaps as split_at_gaps
+    from tausid.data.inspection import Inspection as Inspection
+    from tausid.data.inspection import look as look
+    from tausid.data.preparation import prepare as prepare
+    from tausid.data.readers import read as read
+    from tausid.data.readers import read_channels as read_channels
+    from tausid.data.readers import read_csv as read_csv
+    from tausid.data.readers import record_from_frame as record_from_frame
+    from tausid.data.records import Dataset as Dataset
+    from tausid.data.records import Record as Record
+    from tausid.data.scaling import Scaling as Scaling
+    from tausid.engine.integrators import Adaptive as Adaptive
+    from tausid.engine.integrators import FixedStep as FixedStep
     from tausid.errors import ConfigError as ConfigError
     from tausid.errors import DataError as DataError
     from tausid.errors import DivergenceError as DivergenceError
     from tausid.errors import ExecutorError as ExecutorError
     from tausid.errors import StorageError as StorageError
     from tausid.errors import TausidError as TausidError
-    from tausid.evaluation import Score as Score
-    from tausid.evaluation import Scores as Scores
-    from tausid.evaluation import evaluate as evaluate
-    from tausid.evaluation import evaluate_records as evaluate_records
-    from tausid.inspection import Inspection as Inspection
-    from tausid.inspection import look as look
     from tausid.linear import LinearModel as LinearModel
     from tausid.linear import estimate_bla as estimate_bla
     from tausid.linear import estimate_frf as estimate_frf
-    from tausid.preparation import prepare as prepare
-    from tausid.readers import read as read
-    from tausid.readers import read_channels as read_channels
-    from tausid.readers import read_csv as read_csv
-    from tausid.readers import record_from_frame as record_from_frame
-    from tausid.records import Dataset as Dataset
-    from tausid.records import Record as Record
-    from tausid.residuals import analyse_residuals as analyse_residuals
-    from tausid.rollout import Adaptive as Adaptive
-    from tausid.rollout import FixedStep as FixedStep
-    from tausid.scaling import Scaling as Scaling
-    from tausid.simulation import Model as Model
-    from tausid.simulation import Simulation as Simulation
-    from tausid.tau import Tau as Tau
-    from tausid.tau_estimation import TauEstimate as TauEstimate
-    from tausid.tau_search import estimate_tau as estimate_tau
+    from tausid.linear.tau_estimation import TauEstimate as TauEstimate
+    from tausid.model import physics as physics
+    from tausid.model.config import Config as Config
+    from tausid.model.config import recipe_config as recipe_config
+    from tausid.model.course import Simulation as Simulation
+    from tausid.model.ensembles import EnsembleModel as EnsembleModel
+    from tausid.model.ensembles import load_model as load_model
+    from tausid.model.evaluation import Score as Score
+    from tausid.model.evaluation import Scores as Scores
+    from tausid.model.evaluation import evaluate as evaluate
+    from tausid.model.evaluation import evaluate_records as evaluate_records
+    from tausid.model.model import Model as Model
+    from tausid.model.tau import Tau as Tau
+    from tausid.results import plots as plots
+    from tausid.results import report as report
+    from tausid.results import residuals as residuals
+    from tausid.results import runs as runs
+    from tausid.results.residuals import analyse_residuals as analyse_residuals
+    from tausid.study.tau_search import estimate_tau as estimate_tau
     from tausid.training import FitResult as FitResult
     from tausid.training import FoldCurves as FoldCurves
     from tausid.training import SizeChoice as SizeChoice
     from tausid.training import choose_size as choose_size
     from tausid.training import fit as fit
 
-_MODULES = ("datasets", "errors", "physics", "plots", "preparation", "report", "residuals", "runs", "study")
+_MODULES = {
+    "datasets": "data.datasets",
+    "errors": "errors",
+    "physics": "model.physics",
+    "plots": "results.plots",
+    "preparation": "data.preparation",
+    "report": "results.report",
+    "residuals": "results.residuals",
+    "runs": "results.runs",
+    "study": "study",
+}
 _HOMES = {
-    "Adaptive": "rollout",
-    "Config": "config",
+    "Adaptive": "engine.integrators",
+    "Config": "model.config",
     "ConfigError": "errors",
     "DataError": "errors",
-    "Dataset": "records",
+    "Dataset": "data.records",
     "DivergenceError": "errors",
     "ExecutorError": "errors",
-    "EnsembleModel": "ensembles",
+    "EnsembleModel": "model.ensembles",
     "FitResult": "training",
-    "FixedStep": "rollout",
+    "FixedStep": "engine.integrators",
     "FoldCurves": "training",
-    "Inspection": "inspection",
-    "Model": "simulation",
-    "Record": "records",
-    "Scaling": "scaling",
-    "Score": "evaluation",
-    "Scores": "evaluation",
-    "Simulation": "simulation",
+    "Inspection": "data.inspection",
+    "Model": "model.model",
+    "Record": "data.records",
+    "Scaling": "data.scaling",
+    "Score": "model.evaluation",
+    "Scores": "model.evaluation",
+    "Simulation": "model.course",
     "SizeChoice": "training",
     "StorageError": "errors",
-    "Tau": "tau",
+    "Tau": "model.tau",
     "TausidError": "errors",
     "LinearModel": "linear",
-    "TauEstimate": "tau_estimation",
-    "analyse_residuals": "residuals",
+    "TauEstimate": "linear.tau_estimation",
+    "analyse_residuals": "results.residuals",
     "choose_size": "training",
     "estimate_bla": "linear",
     "estimate_frf": "linear",
-    "estimate_tau": "tau_search",
-    "evaluate": "evaluation",
-    "evaluate_records": "evaluation",
+    "estimate_tau": "study.tau_search",
+    "evaluate": "model.evaluation",
+    "evaluate_records": "model.evaluation",
     "fit": "training",
-    "load_model": "ensembles",
-    "look": "inspection",
-    "prepare": "preparation",
-    "read": "readers",
-    "read_channels": "readers",
-    "read_csv": "readers",
-    "record_from_frame": "readers",
-    "recipe_config": "config",
-    "split_at_gaps": "clocks",
+    "load_model": "model.ensembles",
+    "look": "data.inspection",
+    "prepare": "data.preparation",
+    "read": "data.readers",
+    "read_channels": "data.readers",
+    "read_csv": "data.readers",
+    "record_from_frame": "data.readers",
+    "recipe_config": "model.config",
+    "split_at_gaps": "data.clocks",
 }
 
 __all__ = ["__version__", *sorted((*_MODULES, *_HOMES))]
@@ -113,7 +123,7 @@ __all__ = ["__version__", *sorted((*_MODULES, *_HOMES))]
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return importlib.import_module(f"tausid.{name}")
+        return importlib.import_module(f"tausid.{_MODULES[name]}")
     if name in _HOMES:
         return getattr(importlib.import_module(f"tausid.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'tausid' has no attribute {name!r}")

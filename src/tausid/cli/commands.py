@@ -115,8 +115,8 @@ def fit(
     from tausid.cli.printing import describe_physics, describe_tau, print_json, print_pairs, print_scores
     from tausid.cli.report import write_report_if_possible
     from tausid.cli.runs import prepare_run
-    from tausid.evaluation import check_skip
-    from tausid.runs import Run, write_run
+    from tausid.model.evaluation import check_skip
+    from tausid.results.runs import Run, write_run
 
     columns = Columns(input, output, ts, time, unit, fill, prepare)
     records = read_fit_data(
@@ -182,8 +182,8 @@ def look(
     """Take a first look at data: channels, clock, gaps, limits, excitation, and what to do about them."""
     from tausid.cli.look import channels_to_look_at, print_inspection
     from tausid.cli.printing import print_json
-    from tausid.inspection import inspect_channels
-    from tausid.plots import check_picture, plot_record, save_figure
+    from tausid.data.inspection import inspect_channels
+    from tausid.results.plots import check_picture, plot_record, save_figure
 
     if plot is not None:
         check_picture(plot)
@@ -221,7 +221,7 @@ def tau(
     """Say what tau should be, and why."""
     from tausid.cli.printing import print_json, print_pairs
     from tausid.cli.tau import describe_estimate, estimate, estimate_dict
-    from tausid.plots import check_picture, plot_tau, save_figure
+    from tausid.results.plots import check_picture, plot_tau, save_figure
 
     columns = Columns(input, output, ts, time, fill=fill, prepare=prepare)
     records = read_part(data, columns, "train" if data[0].startswith("@") else None)
@@ -282,7 +282,7 @@ def evaluate(
     """Score a model on records by free-run simulation, in physical units."""
     import tausid
     from tausid.cli.printing import print_json, print_scores
-    from tausid.runs import describe_model, score_dict
+    from tausid.results.runs import describe_model, score_dict
 
     loaded = tausid.load_model(model)
     records = read_part(data, Columns(input, output, ts, time, fill=fill, prepare=prepare), part)
@@ -310,7 +310,7 @@ def info(
         print_pairs,
     )
     from tausid.cli.runs import describe_engines
-    from tausid.runs import describe_model
+    from tausid.results.runs import describe_model
 
     if engines or model is None:
         about = describe_engines(None if model is None else tausid.load_model(model))
@@ -352,8 +352,8 @@ def demo(
 @datasets_app.command("list")
 def list_datasets() -> None:
     """List the datasets that can be used as @NAME."""
-    from tausid import datasets
     from tausid.cli.printing import print_pairs
+    from tausid.data import datasets
 
     print_pairs({f"@{name}": datasets.describe(name) for name in datasets.names()})
 
@@ -361,7 +361,7 @@ def list_datasets() -> None:
 @datasets_app.command("get")
 def get_dataset(name: Annotated[str, typer.Argument(help="Name of the dataset.")]) -> None:
     """Find or download a dataset, check it, and say where its files lie."""
-    from tausid import datasets
+    from tausid.data import datasets
 
     paths = datasets.fetch(name.removeprefix("@"))
     for path in paths:

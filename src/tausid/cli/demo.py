@@ -10,8 +10,8 @@ import tausid
 from tausid.cli.printing import describe_tau, print_pairs, print_scores
 from tausid.cli.report import write_report_if_possible
 from tausid.cli.runs import write_simulation
-from tausid.records import Dataset
-from tausid.runs import Run, write_run
+from tausid.data.records import Dataset
+from tausid.results.runs import Run, write_run
 from tausid.storage import check_writable
 
 # The official download may wait forever without internet; the demo must not.

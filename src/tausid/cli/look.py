@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from tausid.cli.options import Columns, read_part
 from tausid.cli.printing import print_columns, print_pairs
+from tausid.data.readers import Channels, read_channels
 from tausid.errors import ConfigError
-from tausid.readers import Channels, read_channels
 
 if TYPE_CHECKING:
-    from tausid.inspection import ChannelReport, ClockReport, Inspection
+    from tausid.data.inspection import ChannelReport, ClockReport, Inspection
 
 HEADER = (
     "channel",

@@ -13,8 +13,8 @@ import typer
 from tausid.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from tausid.records import Dataset, Record
-    from tausid.tau import Tau
+    from tausid.data.records import Dataset, Record
+    from tausid.model.tau import Tau
 
 Data = Annotated[
     list[str],
@@ -122,8 +122,8 @@ def read_record(data: str, columns: Columns) -> Record:
     Raises:
         DataError: no output column, or the file breaks a rule.
     """
-    from tausid.preparation import prepare
-    from tausid.readers import read
+    from tausid.data.preparation import prepare
+    from tausid.data.readers import read
 
     units = dict(split_pair(pair, "--unit", "pump=V") for pair in columns.units) if columns.units else None
     inputs = list(columns.inputs) if columns.inputs else None
@@ -195,7 +195,7 @@ def read_part(data: Sequence[str], columns: Columns, part: str | None) -> tuple[
 
 
 def _prepared(records: Sequence[Record], columns: Columns) -> tuple[Record, ...]:
-    from tausid.preparation import prepare
+    from tausid.data.preparation import prepare
 
     return tuple(prepare(record, *(columns.prepare or ())) for record in records)
 
@@ -262,8 +262,8 @@ def data_sums(data: Sequence[str]) -> dict[str, str]:
     Returns:
         sha256 by the name of the file.
     """
-    from tausid import datasets
-    from tausid.runs import file_sums
+    from tausid.data import datasets
+    from tausid.results.runs import file_sums
 
     known = [path for item in data if item.startswith("@") for path in datasets.fetch(item.removeprefix("@"))]
     return file_sums([*known, *(path for item in data if not item.startswith("@") for path in _files(item))])
@@ -284,7 +284,7 @@ def parse_tau(text: str, *, trainable: bool) -> float | list[float] | str | Tau:
     """
     if text[:1].isalpha():
         return f"{text}-trained" if trainable else text
-    from tausid.tau import Tau
+    from tausid.model.tau import Tau
 
     seconds = _seconds(text)
     return Tau(seconds, trainable=True) if trainable else seconds
@@ -347,7 +347,7 @@ def split_pair(pair: str, option: str, example: str) -> tuple[str, str]:
 
 def _load(data: str, columns: Columns, **options: Any) -> Dataset:
     """A known dataset; options that describe a file are refused, not ignored."""
-    from tausid import datasets
+    from tausid.data import datasets
 
     described = {"--input": columns.inputs, "--output": columns.outputs, "--ts": columns.ts, "--time": columns.time}
     for name, value in {**described, "--unit": columns.units, "--fill": columns.fill, **options}.items():

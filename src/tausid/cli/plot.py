@@ -14,7 +14,7 @@ from tausid.errors import ConfigError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from tausid.ensembles import AnyModel
+    from tausid.model.ensembles import AnyModel
 
 plot_app = typer.Typer(help="Figures, written as PNG, SVG or PDF.", no_args_is_help=True)
 
@@ -41,7 +41,7 @@ def plot_scaling(
     record = read_part([data], Columns(input, output, ts, time, unit), part)[0]
 
     def draw() -> Figure:
-        from tausid.plots import plot_time_scaling
+        from tausid.results.plots import plot_time_scaling
 
         return plot_time_scaling(record, tau)
 
@@ -66,7 +66,7 @@ def plot_simulation(
     names = name_models(models, label)
 
     def draw() -> Figure:
-        from tausid import plots
+        from tausid.results import plots
 
         runs = {name: load(path).simulate(record, throw=False) for name, path in zip(names, models, strict=True)}
         first = runs[names[0]]
@@ -97,8 +97,8 @@ def plot_residuals(
     record = read_part([data], Columns(input, output, ts, time, unit), part)[0]
 
     def draw() -> Figure:
-        from tausid.plots import plot_residuals
-        from tausid.residuals import analyse_residuals
+        from tausid.results.plots import plot_residuals
+        from tausid.results.residuals import analyse_residuals
 
         found = analyse_residuals(load(model).simulate(record), record, skip=skip, max_lag=max_lag)
         print("\n".join(found.describe()))
@@ -122,7 +122,7 @@ def plot_states(
     record = read_part([data], Columns(input, output, ts, time), part)[0]
 
     def draw() -> Figure:
-        from tausid.plots import plot_states
+        from tausid.results.plots import plot_states
 
         return plot_states(load(model).simulate(record))
 
@@ -134,8 +134,8 @@ def plot_history(run: RunFolder, out: Picture) -> None:
     """Errors, learning rate and gradient norm over the steps of a training, the best step marked."""
 
     def draw() -> Figure:
-        from tausid.plots import plot_history
-        from tausid.runs import best_step, read_history
+        from tausid.results.plots import plot_history
+        from tausid.results.runs import best_step, read_history
 
         return plot_history(read_history(run), best_step=best_step(run))
 
@@ -147,8 +147,8 @@ def plot_tau_path(run: RunFolder, out: Picture) -> None:
     """Tau over the steps of a training."""
 
     def draw() -> Figure:
-        from tausid.plots import plot_tau_path
-        from tausid.runs import best_step, read_history
+        from tausid.results.plots import plot_tau_path
+        from tausid.results.runs import best_step, read_history
 
         return plot_tau_path(read_history(run), best_step=best_step(run))
 
@@ -176,7 +176,7 @@ def plot_bla(
 
     def draw() -> Figure:
         from tausid.linear import estimate_bla, estimate_frf
-        from tausid.plots import plot_bla
+        from tausid.results.plots import plot_bla
 
         model = estimate_bla(record, nx="auto" if nx is None else nx, hold=hold)
         measured = None if period is None else estimate_frf(record, period=period, skip_periods=skip_periods)
@@ -192,7 +192,7 @@ def write_picture(path: Path, draw: Callable[[], Figure]) -> None:
         path: where to write.
         draw: draws it.
     """
-    from tausid.plots import check_picture, save_figure
+    from tausid.results.plots import check_picture, save_figure
 
     check_picture(path)
     print(save_figure(draw(), path))
@@ -207,8 +207,8 @@ def load(path: Path) -> AnyModel:
     Returns:
         The model.
     """
-    from tausid.ensembles import load_model
-    from tausid.runs import MODEL
+    from tausid.model.ensembles import load_model
+    from tausid.results.runs import MODEL
 
     return load_model(path / MODEL if path.is_dir() else path)
 
@@ -226,7 +226,7 @@ def name_models(models: Sequence[Path], labels: Sequence[str] | None) -> list[st
     Raises:
         ConfigError: not as many labels as models, or a label twice.
     """
-    from tausid.runs import MODEL
+    from tausid.results.runs import MODEL
 
     if labels:
         if len(labels) != len(models) or len(set(labels)) < len(labels):

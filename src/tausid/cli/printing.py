@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from tausid.ensembles import AnyModel
-    from tausid.evaluation import Score, Scores
+    from tausid.model.ensembles import AnyModel
+    from tausid.model.evaluation import Score, Scores
 
 
 def print_json(content: Mapping[str, Any]) -> None:

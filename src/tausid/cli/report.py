@@ -16,7 +16,7 @@ def report_command(
     out: Annotated[Path | None, typer.Option(help="Page to write; report.html in the folder by default.")] = None,
 ) -> None:
     """Write one self-contained page on a run or a study."""
-    from tausid.report import write_report
+    from tausid.results.report import write_report
 
     print(write_report(folder, out))
 
@@ -30,7 +30,7 @@ def write_report_if_possible(folder: Path) -> dict[str, Path]:
     Returns:
         The path by what it is; nothing where there is no report.
     """
-    from tausid.report import write_report
+    from tausid.results.report import write_report
 
     try:
         return {"report": write_report(folder)}

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from tausid.ensembles import AnyModel
+from tausid.data.records import Record
+from tausid.engine.engines import describe_engine
+from tausid.engine.fused import fused_missing, instruction_sets
 from tausid.errors import ConfigError
-from tausid.records import Record
-from tausid.rollout import describe_engine, fused_missing, instruction_sets
-from tausid.runs import HISTORY, MODEL, RECORDS, RESULT, csv_cell, csv_table
-from tausid.simulation import Simulation
+from tausid.model.course import Simulation
+from tausid.model.ensembles import AnyModel
+from tausid.results.runs import HISTORY, MODEL, RECORDS, RESULT, csv_cell, csv_table
 from tausid.storage import write_text
 from tausid.training.checkpoint import FILE_NAME as CHECKPOINT
 from tausid.training.ensemble import member_folder

@@ -114,7 +114,7 @@ def plot(
 ) -> None:
     """Draw a box plot of the scores over an axis."""
     from tausid.cli.plot import write_picture
-    from tausid.plots import plot_study_boxes
+    from tausid.results.plots import plot_study_boxes
     from tausid.study import read_results
 
     results = read_results(study)
@@ -192,7 +192,7 @@ def print_table(results: StudyResults, by: Sequence[str] | None = None, score: s
 
 
 def _print_runs(results: StudyResults) -> None:
-    from tausid.study.results import run_of
+    from tausid.results.study_results import run_of
 
     if not results.rows:
         _print_nothing(results)
@@ -294,7 +294,7 @@ def _progress(update: StudyUpdate) -> str:
 
 
 def _time_left(update: StudyUpdate) -> str:
-    from tausid.progress import describe_duration
+    from tausid.training.progress import describe_duration
 
     return describe_duration(update.seconds_left) if update.seconds_left == update.seconds_left else "unknown time"
 

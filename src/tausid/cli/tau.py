@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from tausid.data.records import Record
 from tausid.errors import ConfigError
-from tausid.records import Record
-from tausid.tau_estimation import LINEAR_METHODS, TauEstimate, estimate_linear_tau
+from tausid.linear.tau_estimation import LINEAR_METHODS, TauEstimate, estimate_linear_tau
 
 
 def estimate(records: Sequence[Record], method: str, nx: str, hold: str, options: dict[str, Any]) -> TauEstimate:
@@ -34,7 +34,7 @@ def estimate(records: Sequence[Record], method: str, nx: str, hold: str, options
     order = nx if nx == "auto" else int(nx)
     if method in LINEAR_METHODS and not options:
         return estimate_linear_tau(records, method=method, nx=order, hold=hold)
-    from tausid.tau_search import estimate_tau
+    from tausid.study.tau_search import estimate_tau
 
     if method == "cv":
         options = {"out": Path("runs") / f"tau-{Path(records[0].name).stem}", **options}

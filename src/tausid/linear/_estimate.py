@@ -7,6 +7,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from tausid.data.records import Record, Records, as_records, check_same_channels
+from tausid.data.scaling import Scaling
 from tausid.errors import ConfigError, DataError
 from tausid.linear._convert import check_hold, lacks_counterpart, state_offset, to_continuous
 from tausid.linear._filter import simulate_states
@@ -31,8 +33,6 @@ from tausid.linear._subspace import (
     move_inside,
     spread_poles,
 )
-from tausid.records import Record, Records, as_records, check_same_channels
-from tausid.scaling import Scaling
 
 # Orders that `nx="auto"` tries, the smallest first.
 MAX_AUTO_ORDER = 8

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from tausid.errors import ConfigError, ExecutorError, StorageError, TausidError
-from tausid.processes import check_workers
+from tausid.results.study_results import RESULTS, StudyResults, write_results
 from tausid.storage import check_writable, write_text
 from tausid.study.executors import open_workers, worker_deaths
 from tausid.study.locks import alone
-from tausid.study.results import RESULTS, StudyResults, write_results
 from tausid.study.source import load_source
 from tausid.study.spec import RunPlan, StudySpec, read_spec
 from tausid.study.store import JOURNAL, Counts, Store, Taken
 from tausid.study.work import Job, check_job, execute, version
 from tausid.training.checkpoint import fingerprint
+from tausid.training.processes import check_workers
 
 RUNS = "runs"
 SPEC = "study.toml"

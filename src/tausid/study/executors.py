@@ -8,7 +8,7 @@ from concurrent.futures import BrokenExecutor, Executor
 from typing import Any
 
 from tausid.errors import ConfigError, ExecutorError, MissingExtraError
-from tausid.processes import LocalWorkers, check_workers
+from tausid.training.processes import LocalWorkers, check_workers
 
 SECONDS_TO_CONNECT = 10.0
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from tausid import datasets
+from tausid.data import datasets
+from tausid.data.preparation import prepare
+from tausid.data.readers import read
+from tausid.data.records import Record
 from tausid.errors import ConfigError, unknown_name
-from tausid.preparation import prepare
-from tausid.readers import read
-from tausid.records import Record
 
 # Keys of [data] that are lists, each with an example.
 LISTS = {

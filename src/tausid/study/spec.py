@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from tausid.config import Config
 from tausid.errors import ConfigError, unknown_name
-from tausid.physics import find_physics
+from tausid.model.config import Config
+from tausid.model.physics import find_physics
 from tausid.study.source import DataSource, source_from_table
 from tausid.training.ensemble import check_ensemble
 from tausid.training.setup import choose_settings

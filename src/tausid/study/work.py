@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tausid.evaluation import Scores, evaluate_records
-from tausid.records import Record, as_records
-from tausid.runs import Run, write_run
+from tausid.data.records import Record, as_records
+from tausid.model.evaluation import Scores, evaluate_records
+from tausid.results.runs import Run, write_run
 from tausid.storage import check_writable
 from tausid.study.locks import RUN_LOCK, hold
 from tausid.study.source import DataSource, load_source

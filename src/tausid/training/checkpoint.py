@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from tausid.config import Config
+from tausid.data.records import Record
+from tausid.engine.engines import Engine, engine_taken
 from tausid.errors import ConfigError
-from tausid.physics import describe_physics
-from tausid.records import Record
-from tausid.rollout import Engine, engine_taken
-from tausid.simulation import fill_arrays, named_arrays
+from tausid.model.arrays import fill_arrays, named_arrays
+from tausid.model.config import Config
+from tausid.model.physics import describe_physics
 from tausid.storage import read_arrays, write_arrays
 from tausid.training.loop import Problem, RunState
 from tausid.training.result import FoldCurve, HistoryRow

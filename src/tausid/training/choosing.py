@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from tausid.config import AUTO, Config
+from tausid.data.records import Record
+from tausid.data.scaling import Scaling
 from tausid.errors import DataError
-from tausid.free_run import SAMPLES_PER_STATE
-from tausid.records import Record
-from tausid.scaling import Scaling
-from tausid.simulation import Model, with_limits
+from tausid.model.config import AUTO, Config
+from tausid.model.free_run import SAMPLES_PER_STATE
+from tausid.model.model import Model
+from tausid.model.restore import with_limits
 from tausid.training.finishing import finish
 from tausid.training.folds import geometric_mean
 from tausid.training.loop import Problem, RunState, start_run, validation_score

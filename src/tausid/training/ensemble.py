@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from tausid.ensembles import AnyModel, EnsembleModel
 from tausid.errors import ConfigError, TausidError
-from tausid.processes import LocalWorkers, usable_cores
-from tausid.progress import ProgressUpdate
-from tausid.simulation import Model
+from tausid.model.ensembles import AnyModel, EnsembleModel
+from tausid.model.model import Model
 from tausid.training.interruption import interruptible
 from tausid.training.loop import validation_score
+from tausid.training.processes import LocalWorkers, usable_cores
+from tausid.training.progress import ProgressUpdate
 from tausid.training.protocols import Split
 from tausid.training.result import FitResult
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from tausid.progress import ProgressUpdate
 from tausid.training.choosing import NEGLIGIBLE, Choice
 from tausid.training.finishing import finish
 from tausid.training.loop import Problem, RunState, progress_update, validation_score
+from tausid.training.progress import ProgressUpdate
 from tausid.training.result import FoldCurves
 
 # A fit has gone astray where its error on its own records is so many times the one of folds on what they did not see.

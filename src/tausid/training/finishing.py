@@ -18,15 +18,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from tausid.config import FULL
-from tausid.models import SEEN_STATES, FreeState, StateSpace, nonlinear_part
+from tausid.model.build import nonlinear_part
+from tausid.model.config import FULL
+from tausid.model.initial import SEEN_STATES, FreeState
+from tausid.model.state_space import StateSpace
 from tausid.training.loop import Problem, RunState, score
 from tausid.training.objective import trainable
 from tausid.training.optimiser import OptimiserState, StepSettings
 from tausid.training.result import HistoryRow
 from tausid.training.second_order import FullError, Point, levenberg_marquardt, states_along
 from tausid.training.starting import past_of, start_encoder
-from tausid.windows import WindowSource
+from tausid.training.windows import WindowSource
 
 # Iterations without a better validation score after which the finish ends. Scores may rise for thirty before they fall
 # to a tenth, as where friction is found at last.

@@ -14,16 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from tausid.config import Config
+from tausid.data.records import Records, as_records
+from tausid.engine.fused import fused_missing
 from tausid.errors import ConfigError
 from tausid.linear import LinearModel
-from tausid.physics import AbstractPhysics, find_physics
-from tausid.progress import ProgressUpdate, make_reporter
-from tausid.records import Records, as_records
-from tausid.rollout import fused_missing
+from tausid.linear.tau_estimation import TauEstimate
+from tausid.model.config import Config
+from tausid.model.physics import AbstractPhysics, find_physics
+from tausid.model.tau import Tau
 from tausid.storage import check_writable
-from tausid.tau import Tau
-from tausid.tau_estimation import TauEstimate
 from tausid.training.checkpoint import (
     FILE_NAME,
     FOLD_NAME,
@@ -41,6 +40,7 @@ from tausid.training.interruption import interruptible
 from tausid.training.known import settle_physics
 from tausid.training.loop import Problem, RunState, advance, progress_update, start_run
 from tausid.training.outcome import make_result
+from tausid.training.progress import ProgressUpdate, make_reporter
 from tausid.training.protocols import Split, split_records
 from tausid.training.result import FitResult, FoldCurve, FoldCurves
 from tausid.training.setup import choose_settings, settle, start_problem

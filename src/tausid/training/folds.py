@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from tausid.config import FULL, LARGEST, Config
+from tausid.data.records import Record
 from tausid.errors import ConfigError
-from tausid.free_run import initial_samples
-from tausid.records import Record
+from tausid.model.config import FULL, LARGEST, Config
+from tausid.model.free_run import initial_samples
 from tausid.training.loop import Problem, RunState, advance
 from tausid.training.protocols import Split
 from tausid.training.result import FoldCurves

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tausid.config import Config
+from tausid.data.records import Record
 from tausid.errors import ConfigError
-from tausid.free_run import initial_samples
-from tausid.records import Record
+from tausid.model.config import Config
+from tausid.model.free_run import initial_samples
 from tausid.training.folds import stretch
 from tausid.training.protocols import Split
 

@@ -14,16 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from tausid.clocks import median_step
-from tausid.config import FULL, Config
+from tausid.data.clocks import median_step
+from tausid.data.records import Record
+from tausid.data.scaling import Scaling
+from tausid.engine.networks import AbstractNetwork, Zero
 from tausid.errors import ConfigError
-from tausid.models import Encoder, FreeState, StateSpace
-from tausid.networks import AbstractNetwork, Zero
-from tausid.physics import AbstractPhysics, KnownPart, check_physics
-from tausid.records import Record
-from tausid.scaling import Scaling
-from tausid.simulation import longest_step, make_integrator
-from tausid.tau import Tau
+from tausid.model.config import FULL, Config
+from tausid.model.course import longest_step, make_integrator
+from tausid.model.initial import Encoder, FreeState
+from tausid.model.physics import AbstractPhysics, KnownPart, check_physics
+from tausid.model.state_space import StateSpace
+from tausid.model.tau import Tau
 from tausid.training.objective import Penalties
 from tausid.training.optimiser import mean_one
 from tausid.training.second_order import (
@@ -35,7 +36,7 @@ from tausid.training.second_order import (
     states_along,
 )
 from tausid.training.starting import start_encoder
-from tausid.windows import WindowSource
+from tausid.training.windows import WindowSource
 
 MOST_ITERATIONS = 200
 # Directions of the parameters that move the outputs less than this share of the strongest one are lost in rounding.

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Bool, Float
 
-from tausid.config import Limits
+from tausid.data.inspection import FEW_LEVELS
+from tausid.data.records import Record
 from tausid.errors import ConfigError
-from tausid.inspection import FEW_LEVELS
-from tausid.records import Record
+from tausid.model.config import Limits
 
 # A limit is taken by at least this share of the samples: no two samples of a noisy signal agree by chance.
 LIMIT_SHARE = 0.005

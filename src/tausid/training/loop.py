@@ -13,16 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from tausid.config import Config
-from tausid.evaluation import evaluate
-from tausid.progress import ProgressUpdate
-from tausid.records import Record
-from tausid.simulation import Model
+from tausid.data.records import Record
+from tausid.model.config import Config
+from tausid.model.evaluation import evaluate
+from tausid.model.model import Model
 from tausid.training.objective import trainable
 from tausid.training.optimiser import OptimiserState, StepSettings, learning_rate, mean_one, run_steps, window_error
+from tausid.training.progress import ProgressUpdate
 from tausid.training.protocols import Split
 from tausid.training.result import HistoryRow
-from tausid.windows import WindowSource
+from tausid.training.windows import WindowSource
 
 # After a step that is not finite the learning rate is multiplied by this.
 RECOVERY_FACTOR = 0.3

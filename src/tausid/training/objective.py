@@ -10,7 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from tausid.losses import (
+from tausid.engine.engines import Engine, evaluate, rollout
+from tausid.engine.integrators import FixedStep
+from tausid.model.build import nonlinear_part
+from tausid.model.initial import Encoder, FreeState
+from tausid.model.state_space import StateSpace
+from tausid.training.losses import (
     contraction_penalty,
     dae_penalty,
     negative_definite_barrier,
@@ -18,9 +23,7 @@ from tausid.losses import (
     simulation_error,
     weight_decay,
 )
-from tausid.models import Encoder, FreeState, StateSpace, nonlinear_part
-from tausid.rollout import Engine, FixedStep, evaluate, rollout
-from tausid.windows import Windows
+from tausid.training.windows import Windows
 
 # Points along the trajectories of a batch at which the contraction penalty looks.
 CONTRACTION_POINTS = 128

@@ -13,11 +13,12 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from tausid.config import Config
-from tausid.models import StateSpace
-from tausid.rollout import Engine, FixedStep
+from tausid.engine.engines import Engine
+from tausid.engine.integrators import FixedStep
+from tausid.model.config import Config
+from tausid.model.state_space import StateSpace
 from tausid.training.objective import Penalties, objective, trainable
-from tausid.windows import WindowSource
+from tausid.training.windows import WindowSource
 
 FORGETTING = 0.9  # Adam's b1
 MOST_VALIDATED = 512  # windows in one validation

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tausid.clocks import split_at_gaps
-from tausid.config import FULL, Config
+from tausid.data.clocks import split_at_gaps
+from tausid.data.records import Record, Records, as_records, check_same_channels
 from tausid.errors import ConfigError
-from tausid.free_run import initial_samples
-from tausid.records import Record, Records, as_records, check_same_channels
+from tausid.model.config import FULL, Config
+from tausid.model.free_run import initial_samples
 
 # Samples of the test record that the paper's early stopping sees.
 PAPER_VALIDATION_SAMPLES = 512

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tausid.config import Config
 from tausid.display import html_table
-from tausid.ensembles import AnyModel
+from tausid.model.config import Config
+from tausid.model.ensembles import AnyModel
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,12 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
-from tausid.losses import weight_decay
-from tausid.models import StateSpace
-from tausid.rollout import FixedStep, make_step, rollout_scan
+from tausid.engine.integrators import FixedStep
+from tausid.engine.scan import make_step, rollout_scan
+from tausid.model.state_space import StateSpace
+from tausid.training.losses import weight_decay
 from tausid.training.objective import Penalties, decayed_weights, nonlinear_weights
-from tausid.windows import Windows
+from tausid.training.windows import Windows
 
 # Damping, relative to the diagonal of J'J: at the start, and its factors after a good and a bad step.
 FIRST_DAMPING, LESS, MORE = 1e-2, 0.2, 4.0

@@ -9,24 +9,26 @@ from typing import Any
 
 import numpy as np
 
-from tausid.clocks import has_one_clock, median_step, spans
-from tausid.config import RECIPES, Config, recipe_config
+from tausid.data.clocks import has_one_clock, median_step, spans
+from tausid.data.records import Record, Records
+from tausid.data.scaling import Scaling
 from tausid.errors import ConfigError
 from tausid.linear import LinearModel
-from tausid.models import build_state_space
-from tausid.physics import AbstractPhysics
-from tausid.records import Record, Records
-from tausid.scaling import Scaling
-from tausid.simulation import Model, longest_step, make_integrator, with_limits
-from tausid.tau import Tau
-from tausid.tau_estimation import TauEstimate
+from tausid.linear.tau_estimation import TauEstimate
+from tausid.model.build import build_state_space
+from tausid.model.config import RECIPES, Config, recipe_config
+from tausid.model.course import longest_step, make_integrator
+from tausid.model.model import Model
+from tausid.model.physics import AbstractPhysics
+from tausid.model.restore import with_limits
+from tausid.model.tau import Tau
 from tausid.training.choosing import UNDECIDED
 from tausid.training.known import KnownStart, fit_known, start_from_known
 from tausid.training.limits import settle_limits
 from tausid.training.loop import Problem, Stage
 from tausid.training.protocols import Split
 from tausid.training.starting import Start, find_start, settle_initial_samples, settle_order, start_from_bla
-from tausid.windows import WindowSource
+from tausid.training.windows import WindowSource
 
 # Samples of all training records beyond which the default recipe holds out their end in place of folds.
 FOLDED_SAMPLES = 20_000

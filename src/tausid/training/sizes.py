@@ -10,8 +10,8 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from tausid.data.records import Records
 from tausid.errors import ConfigError
-from tausid.records import Records
 from tausid.training.fitting import fit
 from tausid.training.result import FitResult
 

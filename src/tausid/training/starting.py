@@ -13,18 +13,20 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.linalg import solve_continuous_lyapunov
 
-from tausid.clocks import median_step
-from tausid.config import AUTO, Config
+from tausid.data.clocks import median_step
+from tausid.data.records import Record
+from tausid.data.scaling import Scaling
+from tausid.engine.networks import AbstractNetwork
 from tausid.errors import ConfigError, DataError, unknown_name
-from tausid.free_run import LEAST_FOR_INITIAL_STATE
 from tausid.linear import LinearModel, estimate_bla
-from tausid.models import Encoder, FreeState, StateSpace, free_parameters, readout_of
-from tausid.networks import AbstractNetwork
-from tausid.records import Record
-from tausid.scaling import Scaling
-from tausid.tau import Tau
-from tausid.tau_estimation import LINEAR_METHODS, TauEstimate, linear_records, tau_of_model, tau_of_outputs
-from tausid.windows import WindowSource
+from tausid.linear.tau_estimation import LINEAR_METHODS, TauEstimate, linear_records, tau_of_model, tau_of_outputs
+from tausid.model.build import readout_of
+from tausid.model.config import AUTO, Config
+from tausid.model.free_run import LEAST_FOR_INITIAL_STATE
+from tausid.model.initial import Encoder, FreeState
+from tausid.model.state_space import StateSpace, free_parameters
+from tausid.model.tau import Tau
+from tausid.training.windows import WindowSource
 
 # Where a trained tau starts by itself: Ts/tau = 0.1, as in the paper.
 TRAINED_START = 0.1

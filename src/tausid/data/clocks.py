@@ -1,0 +1,217 @@
+"""Time as it was measured: one clock or several, jitter, gaps, and grids between the samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from tausid.data.records import UNIFORM_TOLERANCE, Record
+from tausid.errors import ConfigError, DataError
+
+# A step longer than this many of its record's median steps is a gap: what the inputs did in it is not known.
+GAP_STEPS = 10.0
+# Outputs on a new clock are interpolated between measured ones that are at most this many of its steps apart.
+NEAR_STEPS = 2.5
+
+
+def has_one_clock(records: Sequence[Record], *, ts: float | None = None) -> bool:
+    """Whether all steps of all records are equal to within a thousandth.
+
+    Args:
+        records: the records.
+        ts: what they must be equal to, in seconds; by default the first record's.
+
+    Returns:
+        False for jitter, gaps, or records of different rates.
+    """
+    ts = records[0].ts if ts is None else ts
+    return all(r.is_uniform and abs(r.ts - ts) <= UNIFORM_TOLERANCE * ts for r in records)
+
+
+def median_step(records: Sequence[Record]) -> float:
+    """The sampling time of records: the median over the steps of all of them.
+
+    Args:
+        records: the records.
+
+    Returns:
+        Seconds.
+    """
+    if has_one_clock(records):
+        return records[0].ts
+    return float(np.median(np.concatenate([np.diff(record.t) for record in records])))
+
+
+def spans(records: Sequence[Record], steps: int) -> tuple[float, float]:
+    """The shortest and the longest time that a number of steps in a row takes.
+
+    Args:
+        records: the records.
+        steps: how many steps.
+
+    Returns:
+        Seconds.
+    """
+    lasts = [record.t[steps:] - record.t[: len(record) - steps] for record in records]
+    return float(min(last.min() for last in lasts)), float(max(last.max() for last in lasts))
+
+
+def split_at_gaps(record: Record, *, least: int = 2, max_gap: float | None = None) -> tuple[Record, ...]:
+    """The stretches of a record between its gaps, as records of their own.
+
+    Args:
+        record: the record.
+        least: samples that a stretch must have; shorter ones are left out.
+        max_gap: longest step in seconds that is not a gap; by default ten times the median one.
+
+    Returns:
+        The record itself where it has no gap; otherwise its stretches that are long enough and have every output
+        measured.
+
+    Raises:
+        DataError: no stretch is long enough.
+
+    Example:
+        >>> record = Record.from_arrays(range(5), range(5), t=[0.0, 1.0, 2.0, 60.0, 61.0])
+        >>> [part.name for part in split_at_gaps(record)]
+        ['record[0:3]', 'record[3:5]']
+    """
+    limit = GAP_STEPS * record.ts if max_gap is None else max_gap
+    ends = [*(np.flatnonzero(np.diff(record.t) > limit) + 1).tolist(), len(record)]
+    if len(ends) == 1:
+        return (record,)
+    pairs = [(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True) if b - a >= max(least, 2)]
+    parts = [record.part(a, b) for a, b in pairs if not np.isnan(record.y[a:b]).all(axis=0).any()]
+    if not parts:
+        raise DataError(
+            f"record {record.name!r} must have a stretch of {least} samples without a gap; its {len(ends)} stretches "
+            f"are shorter (a step above {limit:g} s is a gap). Use a shorter horizon, or raise max_gap."
+        )
+    return tuple(parts)
+
+
+def split_steps(t: Float[np.ndarray, "N"], longest: float) -> tuple[Float[np.ndarray, "M"], Int[np.ndarray, "N"]]:
+    """Split long steps into equal parts.
+
+    Args:
+        t: time stamps.
+        longest: longest step in seconds that stays whole.
+
+    Returns:
+        The finer time stamps, and where among them the given ones are.
+    """
+    if np.max(np.diff(t), initial=0.0) <= longest * (1.0 + UNIFORM_TOLERANCE):
+        return t, np.arange(len(t))
+    parts = np.maximum(np.ceil(np.diff(t) / longest - UNIFORM_TOLERANCE), 1.0)
+    places = np.concatenate([[0], np.cumsum(parts)]).astype(int)
+    return np.interp(np.arange(places[-1] + 1), places, t), places
+
+
+def held_between(
+    u: Float[np.ndarray, "N nu"], places: Int[np.ndarray, "N"], slopes: Iterable[float]
+) -> Float[np.ndarray, "M nu"]:
+    """Inputs at the finer time stamps that `split_steps` gave.
+
+    Args:
+        u: inputs at the samples.
+        places: where the samples are among the finer time stamps.
+        slopes: for each input 0 (zero-order hold) or 1 (first-order hold).
+
+    Returns:
+        One row per finer time stamp.
+    """
+    if places[-1] + 1 == len(u):
+        return u
+    fine = np.arange(places[-1] + 1)
+    before = np.searchsorted(places, fine, side="right") - 1
+    columns = [np.interp(fine, places, u[:, i]) if slope else u[before, i] for i, slope in enumerate(slopes)]
+    return np.stack(columns, axis=1) if columns else np.zeros((len(fine), 0))
+
+
+def inputs_at(
+    record: Record, t: Float[np.ndarray, "M"], slopes: Iterable[float], tolerance: float
+) -> Float[np.ndarray, "M nu"]:
+    """The record's inputs at other times: the sample before, or between the neighbours.
+
+    Args:
+        record: the record.
+        t: the times.
+        slopes: for each input 0 (zero-order hold) or 1 (first-order hold).
+        tolerance: seconds by which a time may lie before a sample and still count as its.
+
+    Returns:
+        The inputs there.
+    """
+    before = np.searchsorted(record.t, t + tolerance, side="right") - 1
+    columns = [
+        np.interp(t, record.t, record.u[:, i]) if slope else record.u[before, i] for i, slope in enumerate(slopes)
+    ]
+    return np.stack(columns, axis=1) if columns else np.zeros((len(t), 0))
+
+
+def on_one_clock(records: Sequence[Record], *, hold: str, ts: float | None = None) -> tuple[Record, ...]:
+    """The records on one uniform clock, for what needs one: a linear approximation.
+
+    A zero-order-held input becomes its mean over each new step, so that none of its area is lost; a first-order-held
+    one is interpolated. Outputs are interpolated between measured neighbours that are near, and missing elsewhere.
+
+    Args:
+        records: the records.
+        hold: `zero` or `first`.
+        ts: the clock in seconds; by default the median step.
+
+    Returns:
+        The records themselves where they have that clock already; resampled ones otherwise.
+
+    Raises:
+        ConfigError: an unknown hold.
+        DataError: a record is shorter than two steps.
+    """
+    if hold not in ("zero", "first"):
+        raise ConfigError(f"`hold` must be 'zero' or 'first' here; got {hold!r}. Choose one.")
+    if has_one_clock(records, ts=ts):
+        return tuple(records)
+    step = median_step(records) if ts is None else ts
+    return tuple(_resample(record, step, hold) for record in records)
+
+
+def _resample(record: Record, ts: float, hold: str) -> Record:
+    count = int(np.floor((record.t[-1] - record.t[0]) / ts + UNIFORM_TOLERANCE)) + 1
+    if count < 2:
+        raise DataError(
+            f"record {record.name!r} must last two steps of the records' median {ts:g} s; it lasts "
+            f"{record.t[-1] - record.t[0]:g} s. Leave it out."
+        )
+    t = record.t[0] + ts * np.arange(count)
+    y = [_interpolate_near(t, record.t, channel, NEAR_STEPS * ts) for channel in record.y.T]
+    u = [np.interp(t, record.t, channel) if hold == "first" else _means(t, record.t, channel) for channel in record.u.T]
+    return Record(
+        u=np.stack(u, axis=1) if u else np.zeros((count, 0)),
+        y=np.stack(y, axis=1),
+        t=t,
+        input_names=record.input_names,
+        output_names=record.output_names,
+        input_units=record.input_units,
+        output_units=record.output_units,
+        name=record.name,
+    )
+
+
+def _means(t: np.ndarray, t_old: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """Mean of a zero-order-held signal over each step of a new clock; the last value at its end."""
+    area = np.concatenate([[0.0], np.cumsum(u[:-1] * np.diff(t_old))])
+    means = np.diff(np.interp(t, t_old, area)) / np.diff(t)
+    return np.append(means, u[np.searchsorted(t_old, t[-1], side="right") - 1])
+
+
+def _interpolate_near(t: np.ndarray, t_old: np.ndarray, channel: np.ndarray, near: float) -> np.ndarray:
+    known = ~np.isnan(channel)
+    times, values = t_old[known], channel[known]
+    after = np.clip(np.searchsorted(times, t), 1, max(len(times) - 1, 1))
+    to_left = t - times[after - 1]
+    to_right = times[np.minimum(after, len(times) - 1)] - t
+    on_sample = np.minimum(np.abs(to_left), np.abs(to_right)) <= UNIFORM_TOLERANCE * near
+    between = (to_left >= 0) & (to_right >= 0) & (to_left + to_right <= near)
+    return np.where(on_sample | between, np.interp(t, times, values), np.nan)

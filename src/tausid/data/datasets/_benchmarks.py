@@ -1,0 +1,209 @@
+"""Benchmark records with their official splits, from a local folder or through the official loader."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tausid.data.readers import read, read_csv
+from tausid.data.records import Dataset, Record
+from tausid.errors import DataError
+
+FOLDER_VARIABLE = "TAUSID_DATA"
+# The parts of the Silverbox record, [start, stop) in samples; the first 32000 of the arrow stay within the
+# amplitudes of the multisine.
+SILVERBOX_MULTISINE = (40650, 127400)
+SILVERBOX_ARROW = (100, 40575)
+SILVERBOX_NO_EXTRAPOLATION = 32000
+SILVERBOX_TRAIN_SHARE = 0.75
+SILVERBOX_RATE_HZ = 610.35
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark.
+
+    Args:
+        summary: one sentence on it.
+        files: sha256 sums by the names of its files.
+        read: makes the records from the paths of the files.
+        loader: name of the official loader's function.
+    """
+
+    summary: str
+    files: dict[str, str]
+    read: Callable[[tuple[Path, ...]], Dataset]
+    loader: str
+
+
+def find_files(name: str, *, folder: str | Path | None, timeout: float) -> tuple[Path, ...]:
+    """Find the files of a benchmark, download them if need be, and check their sums.
+
+    Args:
+        name: a key of `BENCHMARKS`.
+        folder: where to look first, instead of `TAUSID_DATA`.
+        timeout: how long to wait for the official loader, in seconds.
+
+    Returns:
+        The paths of the files.
+
+    Raises:
+        DataError: the files are not to be had, or are not the published ones.
+    """
+    benchmark = BENCHMARKS[name]
+    try:
+        paths = _find_in_folder(name, benchmark, folder)
+    except _NotFoundError as local:
+        try:
+            paths = _ask_official(benchmark, timeout)
+        except _NotFoundError as official:
+            raise DataError(_nowhere(name, benchmark, tried=(local, official))) from None
+    for path in paths:
+        _check_sum(path, benchmark.files[path.name])
+    return paths
+
+
+class _NotFoundError(Exception):
+    """One place does not have the files; the message says which place and why."""
+
+
+def _find_in_folder(name: str, benchmark: Benchmark, folder: str | Path | None) -> tuple[Path, ...]:
+    said_by = FOLDER_VARIABLE if folder is None else "`folder`"
+    where = os.environ.get(FOLDER_VARIABLE) if folder is None else folder
+    if not where:
+        raise _NotFoundError(f"the folder named by {said_by}: none is set")
+    return _existing(tuple(Path(where) / name / file for file in benchmark.files), f"the folder named by {said_by}")
+
+
+def _existing(paths: tuple[Path, ...], place: str) -> tuple[Path, ...]:
+    for path in paths:
+        try:
+            found = path.is_file()
+        except OSError as error:
+            raise _NotFoundError(f"{place}: '{path}' cannot be read: {error.strerror}") from None
+        if not found:
+            raise _NotFoundError(f"{place}: there is no file '{path}'")
+    return paths
+
+
+def _ask_official(benchmark: Benchmark, timeout: float) -> tuple[Path, ...]:
+    script = Path(__file__).with_name("_official.py")
+    command = [sys.executable, str(script), benchmark.loader, *benchmark.files]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            check=False,
+        )
+    except OSError as error:
+        raise _NotFoundError(f"the official loader: it cannot be started: {error.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise _NotFoundError(f"the official loader: no answer within {timeout:g} s") from None
+    if done.returncode != 0:
+        raise _NotFoundError(f"the official loader: {_last_line(done.stderr)}")
+    folder = Path(_last_line(done.stdout))
+    return _existing(tuple(folder / file for file in benchmark.files), "the download of the official loader")
+
+
+def _last_line(text: str) -> str:
+    """The last line: the cause at the end of a traceback, or the folder in what the script prints."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it stopped without a message"
+
+
+def _nowhere(name: str, benchmark: Benchmark, *, tried: tuple[_NotFoundError, ...]) -> str:
+    tries = "".join(f"\n  - {error}" for error in tried)
+    files = " and ".join(f"{name}/{file}" for file in benchmark.files)
+    return (
+        f"dataset {name!r} must be in a local folder or come from its official source; tried:{tries}\n"
+        f"Set {FOLDER_VARIABLE} to a folder that holds {files}, "
+        'or run `pip install "tausid[official]"` and try again with internet, '
+        "or use tausid.datasets.simulate_tanks(seed=0), which needs no files."
+    )
+
+
+def _check_sum(path: Path, expected: str) -> None:
+    try:
+        received = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise DataError(f"file '{path}' must be readable; got: {error.strerror}. Check the path.") from None
+    if received != expected:
+        raise DataError(
+            f"file '{path}' must be the published record, with sha256 {expected}; it has {received}. "
+            "It was changed or cut short: delete it and get it again."
+        )
+
+
+def _read_cascaded_tanks(paths: tuple[Path, ...]) -> Dataset:
+    train = _read_tanks_part(paths[0], "Est", "train")
+    test = _read_tanks_part(paths[0], "Val", "test")
+    return Dataset(train=train, test=test, name="cascaded_tanks", score_skip=50)
+
+
+def _read_tanks_part(path: Path, ending: str, role: str) -> Record:
+    u, y = f"u{ending}", f"y{ending}"
+    record = read_csv(path, inputs=u, outputs=y, ts=4.0, units={u: "V", y: "V"}, name=role)
+    return replace(record, input_names=("u",), output_names=("y",))
+
+
+def _read_emps(paths: tuple[Path, ...]) -> Dataset:
+    train, test = _read_emps_part(paths[0], "train"), _read_emps_part(paths[1], "test")
+    return Dataset(train=train, test=test, name="emps", score_skip=20)
+
+
+def _read_emps_part(path: Path, role: str) -> Record:
+    # The file's own time stamps lie within 0.1 us of this clock; their median step differs by file.
+    return read(path, inputs="vir", outputs="qm", ts=1e-3, units={"vir": "N", "qm": "m"}, name=role)
+
+
+def _read_silverbox(paths: tuple[Path, ...]) -> Dataset:
+    units = {"V1": "V", "V2": "V"}
+    record = read_csv(paths[0], inputs="V1", outputs="V2", ts=1.0 / SILVERBOX_RATE_HZ, units=units)
+    start, stop = SILVERBOX_MULTISINE
+    split = start + int(SILVERBOX_TRAIN_SHARE * (stop - start))
+    first, last = SILVERBOX_ARROW
+    arrows = (
+        record.part(first, last, name="arrow_full"),
+        record.part(first, first + SILVERBOX_NO_EXTRAPOLATION, name="arrow_no_extrapolation"),
+    )
+    return Dataset(
+        train=record.part(start, split, name="train"),
+        test=record.part(split, stop, name="multisine"),
+        more_tests=arrows,
+        name="silverbox",
+        score_skip=50,
+    )
+
+
+BENCHMARKS = {
+    "cascaded_tanks": Benchmark(
+        "two tanks with overflow: pump voltage to water level (V), Ts = 4 s, 1024 samples each",
+        {"dataBenchmark.csv": "ef2388ed822f3aef4aa80d6b0f2b466dd80b361786b3eafc7a2957c31ea323a7"},
+        _read_cascaded_tanks,
+        "Cascaded_Tanks",
+    ),
+    "emps": Benchmark(
+        "drive of a linear axis with friction: force (N) to position (m), 1 kHz, 24841 samples each",
+        {
+            "DATA_EMPS.mat": "6cf6814ae14618795da0101aae2bb97ff0c6351b0501b5492751b02b07facf7e",
+            "DATA_EMPS_PULSES.mat": "0eab75bb1f6b16228ee78791343a88bf9bfd9a51036ac9807d7b5fc11c0e1704",
+        },
+        _read_emps,
+        "EMPS",
+    ),
+    "silverbox": Benchmark(
+        "electronic Duffing oscillator: voltage to voltage (V), 610.35 Hz, 65062 samples and three tests",
+        {"SNLS80mV.csv": "ae62d5a91230c10f76e6dd02c8a4fac3c9d4d8a95fbf50e87cb0c4885003e0f1"},
+        _read_silverbox,
+        "Silverbox",
+    ),
+}

@@ -1,0 +1,129 @@
+"""Datasets by name: benchmarks, whose files are found and checked, and one fixed record of each simulated plant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tausid.data.datasets._benchmarks import BENCHMARKS, Benchmark, find_files
+from tausid.data.datasets._plants import PLANTS, simulate
+from tausid.data.datasets._tanks import simulate_tanks
+from tausid.data.records import Dataset
+from tausid.errors import ConfigError, unknown_name
+
+# A name stands for one record, whoever loads it: runs of a study differ in the seed of the fit, not in the data.
+RECORD_SEED = 0
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A simulated dataset.
+
+    Args:
+        summary: one sentence on it.
+        make: makes its records.
+    """
+
+    summary: str
+    make: Callable[[], Dataset]
+
+
+def names() -> tuple[str, ...]:
+    """The datasets that `load` knows.
+
+    Returns:
+        Their names, the measured ones first.
+
+    Example:
+        >>> names()
+        ('cascaded_tanks', 'emps', 'silverbox', 'simulated_tanks', 'duffing', 'two_mass', 'ph')
+    """
+    return tuple(_DATASETS)
+
+
+def describe(name: str) -> str:
+    """One sentence on a dataset: what was measured, how often, how it is split.
+
+    Args:
+        name: one of `names()`.
+
+    Returns:
+        The sentence.
+
+    Raises:
+        ConfigError: there is no such dataset.
+
+    Example:
+        >>> describe("emps")
+        'drive of a linear axis with friction: force (N) to position (m), 1 kHz, 24841 samples each'
+    """
+    return _get(name).summary
+
+
+def load(name: str, *, folder: str | Path | None = None, timeout: float = 120.0) -> Dataset:
+    """Load a benchmark with its official split into training and test records, or a simulated dataset.
+
+    The files of a benchmark come from `folder`, by default the one that the environment variable `TAUSID_DATA` names,
+    with one subfolder per benchmark; else from the official loader `nonlinear_benchmarks`, an extra that downloads
+    them once. A file with another sha256 sum than the published record is refused.
+
+    Simulated datasets have no files: each is made anew, with seed 0. `simulate` and `simulate_tanks` make others.
+
+    Args:
+        name: one of `names()`.
+        folder: where to look first for files, instead of `TAUSID_DATA`.
+        timeout: how long to wait for the official loader, in seconds.
+
+    Returns:
+        The dataset; `score_skip` is the number of leading samples that the official score leaves out.
+
+    Raises:
+        ConfigError: there is no such dataset.
+        DataError: the files are not to be had, or are not the published ones.
+
+    Example:
+        >>> load("duffing").train
+        Record('train': 2000 samples, Ts = 0.00166667 s, force -> position)
+    """
+    dataset = _get(name)
+    if isinstance(dataset, Simulated):
+        return dataset.make()
+    return dataset.read(find_files(name, folder=folder, timeout=timeout))
+
+
+def fetch(name: str, *, folder: str | Path | None = None, timeout: float = 120.0) -> tuple[Path, ...]:
+    """Find the files of a benchmark, download them if need be, and check their sums.
+
+    Args:
+        name: one of `names()`.
+        folder: where to look first, instead of `TAUSID_DATA`.
+        timeout: how long to wait for the official loader, in seconds.
+
+    Returns:
+        The paths of the files; a simulated dataset has none.
+
+    Raises:
+        ConfigError: there is no such dataset.
+        DataError: the files are not to be had, or are not the published ones.
+    """
+    if isinstance(_get(name), Simulated):
+        return ()
+    return find_files(name, folder=folder, timeout=timeout)
+
+
+def _get(name: str) -> Benchmark | Simulated:
+    if name not in _DATASETS:
+        raise ConfigError(unknown_name("dataset", name, _DATASETS))
+    return _DATASETS[name]
+
+
+_DATASETS: dict[str, Benchmark | Simulated] = {
+    **BENCHMARKS,
+    "simulated_tanks": Simulated(
+        "simulated tanks with the benchmark's physics: pump voltage to water level (V), Ts = 4 s, 1024 samples each",
+        partial(simulate_tanks, seed=RECORD_SEED),
+    ),
+    **{name: Simulated(plant.summary, partial(simulate, name, seed=RECORD_SEED)) for name, plant in PLANTS.items()},
+}

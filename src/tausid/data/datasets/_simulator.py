@@ -1,0 +1,199 @@
+"""What all simulated plants share: a multisine, Runge-Kutta steps, and two records with signals of their own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from tausid.data.records import Dataset, Record, as_columns
+from tausid.errors import ConfigError, DataError
+
+State = tuple[float, ...]
+Bands = tuple[tuple[float, float], ...]
+
+
+def make_dataset(
+    experiment: Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]],
+    *,
+    name: str,
+    seed: int,
+    samples: int,
+    test_samples: int | None,
+    ts: float,
+    channels: tuple[tuple[str, str], tuple[str, str]],
+) -> Dataset:
+    """Make a training and a test record, each with random numbers of its own.
+
+    Args:
+        experiment: input and measured output for a source of random numbers and a number of samples.
+        name: of the dataset.
+        seed: decides all random numbers.
+        samples: length of the training record.
+        test_samples: length of the test record; None is that of the training record.
+        ts: sampling time in seconds.
+        channels: name and unit of the input, and of the output.
+
+    Returns:
+        The two records.
+
+    Raises:
+        ConfigError: a setting breaks a rule.
+    """
+    lengths = {"train": samples, "test": samples if test_samples is None else test_samples}
+    _check_settings(seed, lengths)
+    check_ts(ts)
+    (u_name, _), (y_name, _) = channels
+    records = []
+    for (role, length), stream in zip(lengths.items(), np.random.SeedSequence(seed).spawn(2), strict=True):
+        u, y = experiment(np.random.default_rng(stream), length)
+        records.append(
+            Record.from_arrays(
+                u, y, ts=ts, input_names=[u_name], output_names=[y_name], units=dict(channels), name=role
+            )
+        )
+    return Dataset(train=records[0], test=records[1], name=name)
+
+
+def multisine(random: np.random.Generator, samples: int, *, ts: float, bands: Bands) -> Float[np.ndarray, " N"]:
+    """Zero mean, unit variance, random phases, one line per multiple of 1 / (samples ts).
+
+    Args:
+        random: where the phases come from.
+        samples: length of the signal, one period.
+        ts: sampling time in seconds.
+        bands: pairs of a highest frequency in Hz and the amplitude of lines up to it, the lowest band first.
+
+    Returns:
+        The signal.
+    """
+    freq_hz = np.fft.rfftfreq(samples, ts)
+    amplitude = np.zeros(len(freq_hz))
+    for highest, height in reversed(bands):
+        amplitude[freq_hz <= highest] = height
+    amplitude[0] = 0.0
+    # A record shorter than the slowest period of the band still gets one line.
+    amplitude[1] = 1.0
+    # The line at half the sampling rate is real, and so would have no random phase.
+    amplitude[(samples + 1) // 2 :] = 0.0
+    phase = random.uniform(0.0, 2.0 * np.pi, len(freq_hz))
+    lines = amplitude / np.sqrt(np.sum(amplitude**2) / 2.0) * np.exp(1j * phase)
+    return np.fft.irfft(lines * samples / 2.0, samples)
+
+
+def sample_states(
+    step: Callable[[State, float, float], State],
+    u: Float[np.ndarray, " N"],
+    x0: State,
+    *,
+    ts: float,
+    max_step: float,
+) -> Float[np.ndarray, "N nx"]:
+    """States at the samples, for an input held constant between them.
+
+    Args:
+        step: the state after a step, from a state, an input and the step's length in seconds.
+        u: input at the samples.
+        x0: state at the first sample.
+        ts: sampling time in seconds.
+        max_step: longest step in seconds.
+
+    Returns:
+        The states.
+    """
+    substeps = math.ceil(ts / max_step)
+    x, states = x0, [x0]
+    for held in u[:-1].tolist():
+        for _ in range(substeps):
+            x = step(x, held, ts / substeps)
+        states.append(x)
+    return np.array(states)
+
+
+def runge_kutta(derivative: Callable[[State], State], x: State, h: float) -> State:
+    """One step of the classical Runge-Kutta method of order 4.
+
+    Args:
+        derivative: dx/dt at a state.
+        x: the state.
+        h: length of the step in seconds.
+
+    Returns:
+        The state after the step.
+    """
+    a = derivative(x)
+    b = derivative(_moved(x, a, h / 2))
+    c = derivative(_moved(x, b, h / 2))
+    d = derivative(_moved(x, c, h))
+    slopes = zip(a, b, c, d, strict=True)
+    return _moved(x, tuple(ai + 2 * bi + 2 * ci + di for ai, bi, ci, di in slopes), h / 6)
+
+
+def _moved(x: State, slope: State, h: float) -> State:
+    return tuple(xi + h * si for xi, si in zip(x, slope, strict=True))
+
+
+def as_signal(u: ArrayLike, what: str) -> Float[np.ndarray, " N"]:
+    """One finite signal.
+
+    Args:
+        u: the signal, shape (N,) or (N, 1).
+        what: it is, in words, for the message.
+
+    Returns:
+        The signal, shape (N,).
+
+    Raises:
+        DataError: another shape, or NaN or infinity in it.
+    """
+    signal = as_columns(u, "u")
+    if signal.shape[1] != 1 or len(signal) == 0 or not np.all(np.isfinite(signal)):
+        raise DataError(
+            f"`u` must be a finite signal of one channel; got shape {np.shape(u)} with "
+            f"{int(np.sum(~np.isfinite(signal)))} NaN or infinite values. Give the {what} at each sample."
+        )
+    return signal[:, 0]
+
+
+def check_amounts(unit: str, **amounts: float) -> None:
+    """Check that numbers are finite and not negative.
+
+    Args:
+        unit: their unit, for the message.
+        **amounts: the numbers, by the names of their arguments.
+
+    Raises:
+        ConfigError: one is not.
+    """
+    for name, value in amounts.items():
+        if not (_is_finite(value) and value >= 0):
+            raise ConfigError(f"`{name}` must be a number of {unit} from 0 on; got {value!r}. Use 0 for none.")
+
+
+def check_ts(ts: float) -> None:
+    """Check a sampling time.
+
+    Args:
+        ts: in seconds.
+
+    Raises:
+        ConfigError: it is not positive.
+    """
+    if not (_is_finite(ts) and ts > 0):
+        raise ConfigError(f"`ts` must be a positive number of seconds; got {ts!r}. Give the sampling time.")
+
+
+def _check_settings(seed: int, lengths: dict[str, int]) -> None:
+    if not (isinstance(seed, int | np.integer) and seed >= 0):
+        raise ConfigError(f"`seed` must be a whole number from 0 on; got {seed!r}. Use seed=0, 1, 2, ...")
+    for name, length in lengths.items():
+        # Two samples hold no line of a multisine below half the sampling rate.
+        if not (isinstance(length, int | np.integer) and length >= 3):
+            raise ConfigError(f"the {name} record must have at least 3 samples; got {length!r}. Ask for more.")
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float | np.number) and math.isfinite(value)

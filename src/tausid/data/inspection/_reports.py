@@ -1,0 +1,147 @@
+"""What a first look finds."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tausid.data.records import LARGEST
+
+# A channel with at most this many different values is a switch or a staircase: it has no limits to run into.
+FEW_LEVELS = 16
+# From this share of samples at its largest or smallest value on, a channel is said to run into a limit.
+LIMIT_SHARE = 0.01
+# The band of a channel holds this share of its power.
+BAND_SHARE = 0.99
+# A value that stands still for this share of the record, and for this many samples, is a dead stretch.
+DEAD_SHARE, DEAD_SAMPLES = 0.05, 20
+
+
+@dataclass(frozen=True)
+class ChannelReport:
+    """What can be said of one channel.
+
+    Args:
+        name: its name.
+        role: `input`, `output`, `time`, or empty while nobody has said.
+        unit: its unit, if it is known.
+        samples: number of samples, missing ones included.
+        missing: number of missing samples, NaN or infinite.
+        minimum: smallest value; None without any.
+        maximum: largest value; None without any.
+        mean: mean value; None without any.
+        std: standard deviation; None without any.
+        levels: number of different values.
+        changes: number of samples whose value is not that of the sample before.
+        at_minimum: share of the samples at the smallest value.
+        at_maximum: share of the samples at the largest value.
+        longest_still: most samples in a row with one and the same value.
+        still_from: number of the sample at which that stretch begins.
+        crest: largest deviation from the mean in standard deviations; None for a constant.
+        band_hz: frequency below which 99 % of its power lies; None for a constant or without a uniform clock.
+        note: why it holds no numbers, if it does not.
+    """
+
+    name: str
+    role: str
+    unit: str
+    samples: int
+    missing: int
+    minimum: float | None = None
+    maximum: float | None = None
+    mean: float | None = None
+    std: float | None = None
+    levels: int = 0
+    changes: int = 0
+    at_minimum: float = 0.0
+    at_maximum: float = 0.0
+    longest_still: int = 0
+    still_from: int = 0
+    crest: float | None = None
+    band_hz: float | None = None
+    note: str = ""
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it has samples, all of one value."""
+        return self.levels == 1
+
+    @property
+    def limited(self) -> float:
+        """Share of the samples at a limit, 0 where the channel runs into none."""
+        shares = [share for share in (self.at_minimum, self.at_maximum) if share >= LIMIT_SHARE]
+        return sum(shares) if self.levels > FEW_LEVELS else 0.0
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it stands still for long, though it is no switch and at no limit."""
+        long = self.longest_still >= max(DEAD_SAMPLES, DEAD_SHARE * self.samples)
+        return long and self.levels > FEW_LEVELS and not self.limited
+
+
+@dataclass(frozen=True)
+class ClockReport:
+    """What can be said of the clock.
+
+    Args:
+        samples: number of time stamps.
+        start: first time stamp in seconds.
+        stop: last time stamp in seconds.
+        ts: median step in seconds.
+        shortest: shortest step in seconds.
+        longest: longest step in seconds.
+        jitter: standard deviation of the steps that are no gaps, as a share of the median step.
+        gaps: number of steps longer than 1.5 median steps.
+        longest_gap_from: time stamp before the longest gap; None without gaps.
+        backwards: number of time stamps that do not come after the one before.
+        is_uniform: whether all steps are equal to within a thousandth.
+    """
+
+    samples: int
+    start: float
+    stop: float
+    ts: float
+    shortest: float
+    longest: float
+    jitter: float
+    gaps: int
+    longest_gap_from: float | None
+    backwards: int
+    is_uniform: bool
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a first look at data finds.
+
+    Args:
+        name: the name of the data.
+        clock: the clock, or None while it is not known.
+        channels: the channels in the order of the file.
+        suggestions: what to do, in sentences, with the option to type.
+        history: what was done to the channels since they were measured.
+    """
+
+    name: str
+    clock: ClockReport | None
+    channels: tuple[ChannelReport, ...]
+    suggestions: tuple[str, ...]
+    history: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as plain JSON values."""
+        return {
+            "name": self.name,
+            "clock": None if self.clock is None else dataclasses.asdict(self.clock),
+            "channels": [dataclasses.asdict(channel) for channel in self.channels],
+            "suggestions": list(self.suggestions),
+            "history": list(self.history),
+        }
+
+
+def usable(values: np.ndarray) -> np.ndarray:
+    """Which values are numbers that a record could hold."""
+    return np.isfinite(values) & (np.abs(values) <= LARGEST)

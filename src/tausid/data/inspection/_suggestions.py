@@ -1,0 +1,145 @@
+"""What to do about what a first look finds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tausid.data.inspection._reports import BAND_SHARE, ChannelReport, ClockReport, usable
+from tausid.data.readers import Channel, Channels
+from tausid.data.records import LARGEST, UNIFORM_TOLERANCE
+
+# Samples per period of the highest frequency in the band that must be left: generously for outputs, which show the
+# dynamics; for inputs, so many that the low-pass of a decimation leaves the band as it is.
+OUTPUT_SAMPLES, INPUT_SAMPLES = 20.0, 2.5
+# An input that changes less often than this excites little.
+FEW_CHANGES = 10
+# Fewer samples than this are not to be decimated.
+ENOUGH_SAMPLES = 1000
+# Names that time stamps and sampling times usually have, in lower case.
+TIME_NAMES = ("t", "time", "tid", "zeit", "timestamp", "seconds", "time_s", "t_s", "samplinginstants")
+TS_NAMES = ("ts", "dt", "sampletime", "samplingtime", "sample_time", "sampling_time")
+
+
+def suggest(data: Channels, clock: ClockReport | None, reports: tuple[ChannelReport, ...]) -> list[str]:
+    measured = [report for report in reports if report.role != "time" and report.samples > 1 and not report.note]
+    said = [
+        *_suggest_roles(measured),
+        *_suggest_clock(data, clock),
+        *(sentence for report in measured for sentence in _suggest_channel(report, clock)),
+        *_suggest_rate(clock, measured),
+    ]
+    return said or ["Nothing was found that stands in the way of a fit."]
+
+
+def _suggest_roles(measured: list[ChannelReport]) -> list[str]:
+    if any(report.role == "output" for report in measured):
+        return []
+    names = ", ".join(report.name for report in measured[:12]) or "none with more than one sample"
+    return [f"Say which channels are inputs and outputs: --input NAME --output NAME. There are {names}."]
+
+
+def _suggest_clock(data: Channels, clock: ClockReport | None) -> list[str]:
+    if clock is None:
+        return _suggest_time(data)
+    if clock.backwards:
+        return [
+            f"Time does not increase at {clock.backwards} of {clock.samples} samples: sort the rows, drop repeats, or "
+            "split the file; it cannot be read as it is."
+        ]
+    if clock.is_uniform:
+        return []
+    gap = "" if not clock.gaps else f" and {_count(clock.gaps, 'gap')}, the longest {clock.longest:.4g} s"
+    return [
+        f"The clock is irregular, with a jitter of {100 * clock.jitter:.2g} %{gap}. A fit takes it as it is; what "
+        f'needs one sampling time, such as decimate, wants --prepare "interpolate {clock.ts:.4g}" before it.'
+    ]
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def _suggest_time(data: Channels) -> list[str]:
+    for channel in data.channels:
+        if channel.name.split("/")[-1].split(".")[-1].lower() in TS_NAMES and len(channel.values):
+            value = channel.values[0]
+            if np.all(np.isnan(channel.values[1:])) and 0 < value < LARGEST:
+                return [
+                    f"Channel {channel.name} holds one number, {value:g}. If it is the sampling time: --ts {value:g}."
+                ]
+    stamps = [channel for channel in data.channels if _like_time(channel)]
+    if not stamps:
+        return ["The sampling time is not known: give it in seconds, --ts 0.01, or name the channel of time stamps."]
+    return [
+        f"Channel {stamps[0].name} increases from sample to sample. If it is time in seconds: --time {stamps[0].name}."
+    ]
+
+
+def _like_time(channel: Channel) -> bool:
+    """Whether a channel could be time: it increases throughout, and is called so or has equal steps."""
+    values = channel.values
+    if len(values) < 3 or not usable(values).all():
+        return False
+    steps = np.diff(values)
+    called = channel.name.split("/")[-1].split(".")[-1].lower() in TIME_NAMES
+    return bool(np.all(steps > 0) and (called or np.ptp(steps) <= UNIFORM_TOLERANCE * np.median(steps)))
+
+
+def _suggest_channel(report: ChannelReport, clock: ClockReport | None) -> list[str]:
+    name, said = report.name, []
+    if report.is_constant:
+        return [f"{name} is constant at {report.minimum:g}: it says nothing about the plant. Leave it out."]
+    if report.missing and report.role == "input":
+        said.append(
+            f"{name} misses {report.missing} of {report.samples} samples, which an input must not: --fill hold."
+        )
+    elif report.missing:
+        said.append(
+            f"{name} misses {report.missing} of {report.samples} samples: fine for an output, not for an input."
+        )
+    if report.limited:
+        side = "maximum" if report.at_maximum >= report.at_minimum else "minimum"
+        value = report.maximum if side == "maximum" else report.minimum
+        said.append(
+            f"{name} is at its {side}, {value:g}, for {100 * max(report.at_minimum, report.at_maximum):.2g} % of the "
+            "samples: a limit of the plant or of the sensor. A model must learn it; a larger range would show more."
+        )
+    if report.role == "input" and report.changes < FEW_CHANGES:
+        said.append(
+            f"{name} changes only {_count(report.changes, 'time')}: it excites little, and a model will know little "
+            "beyond these levels. Measure with a signal that changes more often."
+        )
+    if report.is_dead:
+        said.append(_suggest_trim(report, clock))
+    return said
+
+
+def _suggest_trim(report: ChannelReport, clock: ClockReport | None) -> str:
+    first, last = report.still_from, report.still_from + report.longest_still
+    keep = f"0 {first}" if last >= report.samples - first else f"{last} {report.samples}"
+    when = "" if clock is None or not clock.is_uniform else f" ({report.longest_still * clock.ts:.4g} s)"
+    return (
+        f"{report.name} does not change from sample {first} to {last - 1}{when}: a dead sensor, or a plant at rest. "
+        f'To leave that out: --prepare "trim {keep} samples".'
+    )
+
+
+def _suggest_rate(clock: ClockReport | None, measured: list[ChannelReport]) -> list[str]:
+    """Whether every n-th sample would do: where the band of all channels ends far below the sampling rate."""
+    needs = [_needed_rate(report) for report in measured if report.role in ("input", "output")]
+    if clock is None or not clock.is_uniform or not any(report.role == "output" for report in measured):
+        return []
+    rate = max([need for need in needs if need is not None], default=0.0)
+    factor = min(int(1.0 / (clock.ts * rate)), clock.samples // ENOUGH_SAMPLES) if rate > 0 else 1
+    if factor < 2:
+        return []
+    return [
+        f"Sampled at {1 / clock.ts:.4g} Hz, the channels hold {100 * BAND_SHARE:.0f} % of their power far below that: "
+        f'--prepare "decimate {factor}" would keep it, and a training window would see {factor} times as much time.'
+    ]
+
+
+def _needed_rate(report: ChannelReport) -> float | None:
+    if report.band_hz is None:
+        return None
+    return report.band_hz * (OUTPUT_SAMPLES if report.role == "output" else INPUT_SAMPLES)

@@ -1,0 +1,158 @@
+"""MATLAB and HDF5 files are read by a process of its own: their libraries crash or hang on some damaged files.
+
+Here is the side that asks; `_child.py` is the side that reads. Questions and answers are lines of JSON; numbers follow
+an answer as raw float64.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from tausid.data.readers._tables import Column, Table
+from tausid.errors import DataError, MissingExtraError
+
+# How long one answer may take: seconds, and seconds per megabyte of the file for slow disks.
+SECONDS, SECONDS_PER_MEGABYTE = 60.0, 0.5
+
+
+class Worker:
+    """A process that reads files; it is started by the first question."""
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, path: Path, question: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        """One question and its answer.
+
+        Args:
+            path: the file that it is about.
+            question: plain JSON values.
+
+        Returns:
+            The answer, and the bytes that follow it.
+
+        Raises:
+            DataError: the file cannot be read, or reading it ended the process or took too long.
+            MissingExtraError: the library for this kind of file is not installed.
+        """
+        process = self._running(path)
+        late = threading.Event()
+        limit = SECONDS + SECONDS_PER_MEGABYTE * path.stat().st_size / 1e6
+        timer = threading.Timer(limit, _end_late, (process, late))
+        timer.start()
+        try:
+            answer, data = _exchange(process, question)
+        except (OSError, ValueError):
+            self._end()
+            what = f"reading it took more than {limit:.0f} s" if late.is_set() else "its library crashed on it"
+            raise DataError(
+                f"file '{path}' must be whole; it is damaged, as {what}. Save it again, or export it as CSV."
+            ) from None
+        finally:
+            timer.cancel()
+            timer.join()
+        if "missing" in answer:
+            raise MissingExtraError(answer["missing"])
+        if "error" in answer:
+            raise DataError(answer["error"])
+        return answer, data
+
+    def close(self) -> None:
+        """End the process."""
+        self._end()
+
+    def _end(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.communicate()
+            self.process = None
+
+    def _running(self, path: Path) -> subprocess.Popen[bytes]:
+        if self.process is None:
+            try:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-m", "tausid.data.readers._child"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    # It must find what this process finds, also where the path was changed since it began.
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                )
+                _exchange(self.process, {})  # an answer to nothing: it has started
+            except (OSError, ValueError) as error:
+                self._end()
+                raise DataError(
+                    f"a process to read '{path}' must start; {sys.executable!r} did not: {error}. Check that it runs "
+                    "and can import tausid, or export the file as CSV."
+                ) from None
+        return self.process
+
+
+def _end_late(process: subprocess.Popen[bytes], late: threading.Event) -> None:
+    late.set()
+    process.kill()
+
+
+def _exchange(process: subprocess.Popen[bytes], question: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    """Send a line, receive a line and what it announces; ValueError if the process ended meanwhile."""
+    if process.stdin is None or process.stdout is None:
+        raise ValueError("the process has no pipes")
+    process.stdin.write(json.dumps(question).encode() + b"\n")
+    process.stdin.flush()
+    answer = json.loads(process.stdout.readline())
+    data = process.stdout.read(answer.get("bytes", 0))
+    if len(data) != answer.get("bytes", 0):
+        raise ValueError("the process ended within its answer")
+    return answer, data
+
+
+def open_isolated(path: Path, kind: str) -> Table:
+    """The channels of a MATLAB or HDF5 file, which stays open in another process until the table is closed.
+
+    Args:
+        path: the file.
+        kind: `mat5`, `mat73` or `hdf5`.
+
+    Returns:
+        Its channels.
+
+    Raises:
+        DataError: the file is damaged or something else.
+        MissingExtraError: the library for this kind of file is not installed.
+    """
+    worker = Worker()
+    try:
+        about, _ = worker.ask(path, {"open": str(path), "kind": kind})
+    except BaseException:
+        worker.close()
+        raise
+    columns = tuple(
+        Column(name, functools.partial(_load, worker, path, i), label=label, unit=unit)
+        for i, (name, label, unit) in enumerate(about["columns"])
+    )
+    return Table(
+        f"'{path}'",
+        path.stem,
+        columns,
+        groups={name: tuple(positions) for name, positions in about["groups"].items()},
+        inputs=tuple(about["inputs"]),
+        outputs=tuple(about["outputs"]),
+        ts=about["ts"],
+        time=about["time"],
+        close=worker.close,
+    )
+
+
+def _load(worker: Worker, path: Path, position: int) -> Float[np.ndarray, " N"]:
+    _, data = worker.ask(path, {"load": position})
+    return np.frombuffer(data, dtype=np.float64)

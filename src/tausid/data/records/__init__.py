@@ -1,0 +1,20 @@
+"""What was measured, in physical units: one record of inputs, outputs and time, and sets of them."""
+
+from tausid.data.records._convert import as_columns, as_floats, make_clock, numbered
+from tausid.data.records._record import UNIFORM_TOLERANCE, Record, Records
+from tausid.data.records._rules import LARGEST
+from tausid.data.records._sets import Dataset, as_records, check_same_channels
+
+__all__ = [
+    "LARGEST",
+    "UNIFORM_TOLERANCE",
+    "Dataset",
+    "Record",
+    "Records",
+    "as_columns",
+    "as_floats",
+    "as_records",
+    "check_same_channels",
+    "make_clock",
+    "numbered",
+]

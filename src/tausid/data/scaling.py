@@ -1,0 +1,108 @@
+"""Physical and normalized units, and the only bridge between the two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from tausid.data.records import Records, as_records, check_same_channels
+from tausid.errors import DataError
+
+# A channel whose deviation is below this share of its magnitude carries no signal in float64.
+CONSTANT_TOLERANCE = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """Z-score of inputs and outputs: `normalized = (physical - mean) / deviation`.
+
+    Args:
+        u_mean: mean of each input, shape (nu,).
+        u_std: standard deviation of each input, shape (nu,).
+        y_mean: mean of each output, shape (ny,).
+        y_std: standard deviation of each output, shape (ny,).
+    """
+
+    u_mean: Float[np.ndarray, "nu"]
+    u_std: Float[np.ndarray, "nu"]
+    y_mean: Float[np.ndarray, "ny"]
+    y_std: Float[np.ndarray, "ny"]
+
+    @classmethod
+    def from_records(cls, records: Records) -> Scaling:
+        """Compute means and deviations over training records, pooled; missing outputs are left out.
+
+        Args:
+            records: the training records, and only those.
+
+        Returns:
+            The scaling.
+
+        Raises:
+            DataError: a channel is constant, named in the message.
+
+        Example:
+            >>> from tausid import Record
+            >>> Scaling.from_records(Record.from_arrays([0.0, 2.0], [1.0, 5.0], ts=1.0)).y_std
+            array([2.])
+        """
+        several = as_records(records)
+        check_same_channels(several)
+        u_mean, u_std = _mean_and_deviation([record.u for record in several])
+        y_mean, y_std = _mean_and_deviation([record.y for record in several])
+        scaling = cls(u_mean, u_std, y_mean, y_std)
+        _check_not_constant("input", several[0].input_names, scaling.u_mean, scaling.u_std)
+        _check_not_constant("output", several[0].output_names, scaling.y_mean, scaling.y_std)
+        return scaling
+
+    def normalize_u(self, u: Float[np.ndarray, "*N nu"]) -> Float[np.ndarray, "*N nu"]:
+        """Inputs from physical to normalized units.
+
+        Args:
+            u: inputs in physical units, channels last.
+
+        Returns:
+            Inputs in normalized units.
+        """
+        return (u - self.u_mean) / self.u_std
+
+    def normalize_y(self, y: Float[np.ndarray, "*N ny"]) -> Float[np.ndarray, "*N ny"]:
+        """Outputs from physical to normalized units.
+
+        Args:
+            y: outputs in physical units, channels last.
+
+        Returns:
+            Outputs in normalized units.
+        """
+        return (y - self.y_mean) / self.y_std
+
+    def physical_y(self, y: Float[np.ndarray, "*N ny"]) -> Float[np.ndarray, "*N ny"]:
+        """Outputs from normalized to physical units.
+
+        Args:
+            y: outputs in normalized units, channels last.
+
+        Returns:
+            Outputs in physical units.
+        """
+        return y * self.y_std + self.y_mean
+
+
+def _mean_and_deviation(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Over all parts; what ignores missing samples takes more memory, and is for arrays that have some."""
+    values = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    if np.isnan(values).any():
+        return np.nanmean(values, axis=0), np.nanstd(values, axis=0)
+    return values.mean(axis=0), values.std(axis=0)
+
+
+def _check_not_constant(kind: str, names: tuple[str, ...], mean: np.ndarray, std: np.ndarray) -> None:
+    for name, m, s in zip(names, mean, std, strict=True):
+        if s <= CONSTANT_TOLERANCE * max(abs(m), np.finfo(float).tiny):
+            raise DataError(
+                f"{kind} {name!r} must vary over the training data; it is constant at {m:g}. "
+                "Leave the channel out, or excite it."
+            )

@@ -1,0 +1,139 @@
+"""Which implementation computes: `fused` where it can, `scan` elsewhere, or the one that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jaxtyping import Array, Float
+
+from tausid.engine.field import VectorField
+from tausid.engine.fused import (
+    evaluate_fused,
+    fused_missing,
+    refuse_fused,
+    rollout_fused,
+    why_not_fused,
+    why_not_network,
+)
+from tausid.engine.integrators import FixedStep
+from tausid.engine.networks import AbstractNetwork
+from tausid.engine.scan import rollout_scan
+from tausid.errors import ConfigError, unknown_name
+
+ENGINES = ("auto", "fused", "scan")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What computes: `auto` takes fused where it supports the model on this machine, and scan elsewhere.
+
+    Args:
+        name: `auto`, `fused` or `scan`.
+        threads: threads that the fused engine shares trajectories among; `scan` leaves that to XLA.
+
+    Raises:
+        ConfigError: an unknown name, or fewer than one thread.
+    """
+
+    name: str = "auto"
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        if self.name not in ENGINES:
+            raise ConfigError(unknown_name("engine", self.name, ENGINES))
+        if self.threads < 1:
+            raise ConfigError(f"`threads` must be at least 1; got {self.threads}. Use 1 unless one run has all cores.")
+
+
+AUTO = Engine()
+
+
+def rollout(
+    field: Callable[[Array, Array], Array],
+    x0: Float[Array, "B nx"],
+    u: Float[Array, "J B nu"],
+    dt: Float[Array, "J-1 B"],
+    integrator: FixedStep,
+    engine: Engine = AUTO,
+) -> Float[Array, "J B nx"]:
+    """Integrate a batch of trajectories with a fixed step (see the contract in `tausid.engine`).
+
+    Args:
+        field: `dx/dt` as a function of state and input.
+        x0: initial states.
+        u: inputs at the samples.
+        dt: seconds from each sample to the next.
+        integrator: stepper, substeps and hold.
+        engine: what computes.
+
+    Returns:
+        States at the samples.
+
+    Raises:
+        ConfigError: an unknown engine, or `fused` where it is not available; the message says why.
+    """
+    if engine_taken(field, integrator, engine) == "fused":
+        assert isinstance(field, VectorField)
+        return rollout_fused(field, x0, u, dt, integrator, threads=engine.threads)
+    return rollout_scan(field, x0, u, dt, integrator)
+
+
+def evaluate(
+    network: AbstractNetwork, z: Float[Array, "*batch n_in"], engine: Engine = AUTO
+) -> Float[Array, "*batch n_out"]:
+    """The value of a network at many points, such as the outputs along a rollout.
+
+    Args:
+        network: the network.
+        z: the points, along all axes but the last.
+        engine: what computes; `scan` is the network's own call.
+
+    Returns:
+        `network(z)`.
+
+    Raises:
+        ConfigError: an unknown engine, or `fused` where it is not available; the message says why.
+    """
+    if _takes_fused(engine, fused_missing() or why_not_network(network)):
+        return evaluate_fused(network, z, threads=engine.threads)
+    return network(z)
+
+
+def engine_taken(field: Callable[[Array, Array], Array], integrator: FixedStep, engine: Engine = AUTO) -> str:
+    """Which implementation computes a rollout of this model here.
+
+    Args:
+        field: the right-hand side.
+        integrator: how it is integrated.
+        engine: what was asked for.
+
+    Returns:
+        `fused` or `scan`.
+
+    Raises:
+        ConfigError: `fused` where it is not available; the message says why.
+    """
+    return "fused" if _takes_fused(engine, fused_missing() or why_not_fused(field, integrator)) else "scan"
+
+
+def describe_engine(field: Callable[[Array, Array], Array], integrator: FixedStep) -> str:
+    """Which engine `auto` takes for a model on this machine, and why, in one sentence.
+
+    Args:
+        field: the right-hand side.
+        integrator: how it is integrated.
+
+    Returns:
+        The sentence.
+    """
+    reason = fused_missing() or why_not_fused(field, integrator)
+    if reason is not None:
+        return f"scan, because fused is not available: {reason}"
+    return "fused, which supports this model here"
+
+
+def _takes_fused(engine: Engine, reason: str | None) -> bool:
+    if engine.name == "fused":
+        refuse_fused(reason)
+    return engine.name != "scan" and reason is None

@@ -1,0 +1,25 @@
+"""The right-hand side of the state equation, with everything about tau already decided."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from tausid.engine.networks import AbstractNetwork
+
+
+class VectorField(eqx.Module):
+    """`dx/dt = diag(rate) network([x; u])`, with `rate = 1 / tau` in 1/s (eq. 4).
+
+    Args:
+        network: the state network `f`.
+        rate: one number for all states, or one per state.
+    """
+
+    network: AbstractNetwork
+    rate: Float[Array, ""] | Float[Array, "nx"]
+
+    def __call__(self, x: Float[Array, "*B nx"], u: Float[Array, "*B nu"]) -> Float[Array, "*B nx"]:
+        """The state derivative per second."""
+        return self.rate * self.network(jnp.concatenate([x, u], axis=-1))

@@ -1,0 +1,324 @@
+"""The rollout of a residual network on a CPU, forward and adjoint in C++ (`csrc/`).
+
+JAX meets the kernel through `jax.ffi` and `jax.custom_vjp`: gradients in reverse mode only, and under `vmap`
+one call after the other. `1 / tau` is folded into the last layer before the call, so that the kernel knows
+nothing of it.
+
+Environment: `TAUSID_NO_FUSED=1` does as if the library were missing; `TAUSID_FUSED_ISA=avx512|avx2|plain`
+forces an instruction set.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cache, partial
+from importlib.util import find_spec
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from tausid.engine.field import VectorField
+from tausid.engine.holds import hold_slopes
+from tausid.engine.integrators import FixedStep, Integrator
+from tausid.engine.networks import AbstractNetwork, ResidualMLP
+from tausid.engine.steppers import Stepper, get_stepper
+from tausid.errors import ConfigError, unknown_name
+
+# In the order of the numbers in csrc; the first instruction set that the processor has is taken.
+INSTRUCTION_SETS = ("avx512", "avx2", "plain")
+FUSED_ACTIVATIONS = ("leaky_relu", "relu", "tanh", "elu", "sigmoid")
+MAX_LAYERS = 4
+
+# The forward pass of a gradient keeps all activations up to this size, beyond it only the states at the
+# samples, from which the backward pass evaluates each step once more. What does not fit the caches takes
+# about as long to fetch as to evaluate again (58 to 75 GFLOP/s against 70; within the caches 85).
+KEPT_BYTES = 32 * 2**20
+
+
+def rollout_fused(
+    field: VectorField,
+    x0: Float[Array, "B nx"],
+    u: Float[Array, "J B nu"],
+    dt: Float[Array, "J-1 B"],
+    integrator: FixedStep,
+    *,
+    threads: int = 1,
+) -> Float[Array, "J B nx"]:
+    """Integrate a batch of trajectories with a fixed step (see the contract in `tausid.engine`).
+
+    Args:
+        field: `dx/dt = diag(rate) network([x; u])` with a residual network.
+        x0: initial states.
+        u: inputs at the samples.
+        dt: seconds from each sample to the next.
+        integrator: stepper, substeps and hold.
+        threads: how many threads share the trajectories; for one number of them, results are the same bit by
+            bit from run to run.
+
+    Returns:
+        States at the samples.
+
+    Raises:
+        ConfigError: the engine is missing or does not support the model.
+    """
+    refuse_fused(fused_missing() or why_not_fused(field, integrator))
+    assert isinstance(field.network, ResidualMLP)
+    last = jnp.reshape(field.rate, (-1, 1)) * _last_matrix(field.network)
+    weights = (*_hidden_weights(field.network), last)
+    dtype = jnp.result_type(x0, u, dt, *weights)
+    tableau = get_stepper(integrator.stepper)
+    call = _RolloutCall(
+        isa=_pick_isa(),
+        threads=threads,
+        activation=FUSED_ACTIVATIONS.index(field.network.mlp.activation),
+        substeps=integrator.substeps,
+        a=_square(tableau),
+        b=tableau.b,
+        c=tableau.c,
+        hold=(*hold_slopes(integrator.hold, u.shape[-1]), 0.0),  # XLA has no empty attributes
+    )
+    arrays = [jnp.asarray(array, dtype) for array in (x0, u, dt, *weights)]
+    return _rollout(call, *arrays)
+
+
+def evaluate_fused(
+    network: AbstractNetwork, z: Float[Array, "*batch n_in"], *, threads: int = 1
+) -> Float[Array, "*batch n_out"]:
+    """The value of a residual network at many points, by the kernel of the rollout.
+
+    Args:
+        network: the network.
+        z: the points, along all axes but the last.
+        threads: how many threads share the points.
+
+    Returns:
+        `network(z)`.
+
+    Raises:
+        ConfigError: the engine is missing or does not support the network.
+    """
+    refuse_fused(fused_missing() or why_not_network(network))
+    assert isinstance(network, ResidualMLP)
+    weights = (*_hidden_weights(network), _last_matrix(network))
+    dtype = jnp.result_type(z, *weights)
+    call = _NetworkCall(isa=_pick_isa(), threads=threads, activation=FUSED_ACTIVATIONS.index(network.mlp.activation))
+    points = jnp.asarray(z, dtype).reshape(-1, z.shape[-1])
+    y = _network(call, points, *[jnp.asarray(weight, dtype) for weight in weights])
+    return y.reshape(*z.shape[:-1], y.shape[-1])
+
+
+def why_not_fused(field: Callable[[Array, Array], Array], integrator: Integrator) -> str | None:
+    """Why the fused engine does not support a model, in words.
+
+    Args:
+        field: the right-hand side.
+        integrator: how it is integrated.
+
+    Returns:
+        The reason, or None where the model is supported.
+    """
+    if not isinstance(field, VectorField):
+        return f"the right-hand side must be a `VectorField`; got {type(field).__name__}"
+    if not isinstance(integrator, FixedStep):
+        return f"the integrator must take fixed steps; got {type(integrator).__name__}"
+    return why_not_network(field.network)
+
+
+def why_not_network(network: AbstractNetwork) -> str | None:
+    """Why the fused engine does not support a network, in words.
+
+    Args:
+        network: the network.
+
+    Returns:
+        The reason, or None where the network is supported.
+    """
+    if not isinstance(network, ResidualMLP):
+        return f"the network must be a `ResidualMLP`; got {type(network).__name__}"
+    hidden = len(network.mlp.weights) - 1
+    if not 1 <= hidden <= MAX_LAYERS:
+        return f"the network must have 1 to {MAX_LAYERS} hidden layers; got {hidden}"
+    if len(network.mlp.biases) != hidden:
+        return "the network must have no bias in its output layer"
+    if network.mlp.activation not in FUSED_ACTIVATIONS:
+        return f"the activation must be one of {', '.join(FUSED_ACTIVATIONS)}; got {network.mlp.activation}"
+    return None
+
+
+def fused_missing() -> str | None:
+    """Why the fused engine cannot run here, in words.
+
+    Returns:
+        The reason, or None where the compiled library is at hand and JAX computes on the CPU.
+    """
+    if os.environ.get("TAUSID_NO_FUSED", "0") not in ("", "0"):
+        return "the environment sets TAUSID_NO_FUSED"
+    if jax.default_backend() != "cpu":
+        return f"it runs on the CPU, and JAX computes on {jax.default_backend()}"
+    loaded = _load()
+    return loaded if isinstance(loaded, str) else None
+
+
+def instruction_sets() -> tuple[str, ...]:
+    """The instruction sets that the compiled library and this processor share, fastest first.
+
+    Returns:
+        Names for `TAUSID_FUSED_ISA`; none where the library is missing.
+    """
+    library = _load()
+    if isinstance(library, str):
+        return ()
+    return tuple(name for i, name in enumerate(INSTRUCTION_SETS) if library.tausid_lanes(i, 4) > 0)
+
+
+@cache
+def _load() -> ctypes.CDLL | str:
+    """The library, its functions registered with XLA; or why there is none."""
+    spec = find_spec("tausid.engine._fused")
+    if spec is None or spec.origin is None:
+        return "it was not compiled when tausid was installed (no C++ compiler was found); reinstall with one"
+    try:
+        library = ctypes.CDLL(spec.origin)
+        for name in ("rollout_forward", "rollout_backward", "network_forward", "network_backward"):
+            for bits in (32, 64):
+                symbol = f"tausid_{name}_f{bits}"
+                jax.ffi.register_ffi_target(symbol, jax.ffi.pycapsule(getattr(library, symbol)), platform="cpu")
+    except Exception as error:  # noqa: BLE001  a library that XLA refuses is a missing one, and the reason is told
+        return f"its library {spec.origin} cannot be used: {error}"
+    return library
+
+
+def _pick_isa() -> int:
+    known = instruction_sets()
+    name = os.environ.get("TAUSID_FUSED_ISA") or known[0]
+    if name not in known:
+        raise ConfigError(unknown_name("TAUSID_FUSED_ISA", name, known))
+    return INSTRUCTION_SETS.index(name)
+
+
+def refuse_fused(reason: str | None) -> None:
+    """Raise where there is a reason not to take the fused engine.
+
+    Args:
+        reason: from `fused_missing` or `why_not_fused`.
+
+    Raises:
+        ConfigError: with that reason.
+    """
+    if reason is not None:
+        raise ConfigError(f"engine 'fused' is not available: {reason}. Use engine='auto' or engine='scan'.")
+
+
+def _hidden_weights(network: ResidualMLP) -> tuple[Array, ...]:
+    hidden = zip(network.mlp.weights[:-1], network.mlp.biases, strict=True)
+    return tuple(array for layer in hidden for array in layer)
+
+
+def _last_matrix(network: ResidualMLP) -> Array:
+    return jnp.concatenate([network.mlp.weights[-1], network.linear], axis=1)
+
+
+def _square(tableau: Stepper) -> tuple[float, ...]:
+    """The tableau's stage weights, row by row, filled up with zeros."""
+    stages = len(tableau.b)
+    return tuple(weight for row in tableau.a for weight in (*row, *[0.0] * (stages - len(row))))
+
+
+@dataclass(frozen=True)
+class _NetworkCall:
+    """What the compiled function is specialised on, as attributes of the call."""
+
+    isa: int
+    threads: int
+    activation: int
+
+    def attributes(self) -> dict[str, Any]:
+        return {
+            name: np.asarray(value) if isinstance(value, tuple) else np.int64(value)
+            for name, value in asdict(self).items()
+        }
+
+
+@dataclass(frozen=True)
+class _RolloutCall(_NetworkCall):
+    substeps: int
+    a: tuple[float, ...]
+    b: tuple[float, ...]
+    c: tuple[float, ...]
+    hold: tuple[float, ...]
+
+
+def _ffi(name: str, call: _NetworkCall, shapes: list[tuple[int, ...]], *arrays: Array) -> list[Array]:
+    dtype = arrays[0].dtype
+    results = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
+    target = f"tausid_{name}_f{8 * dtype.itemsize}"
+    return list(jax.ffi.ffi_call(target, results, vmap_method="sequential")(*arrays, **call.attributes()))
+
+
+def _kept_size(call: _NetworkCall, count: int, rows: int, dtype: jnp.dtype) -> int:
+    """How many numbers the forward pass keeps: `rows` for each of `count` lanes, in whole vectors."""
+    library = _load()
+    assert not isinstance(library, str)
+    lanes = library.tausid_lanes(call.isa, dtype.itemsize)
+    size = -(-count // lanes) * lanes * rows
+    return size if size * dtype.itemsize <= KEPT_BYTES else 0
+
+
+def _block_rows(weights: tuple[Array, ...]) -> int:
+    """Numbers that the network keeps per point: its input and all hidden layers but the first.
+
+    An only hidden layer is kept.
+    """
+    widths = [bias.shape[0] for bias in weights[1::2]]
+    return weights[0].shape[1] + sum(widths[1:] or widths)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _rollout(call: _RolloutCall, x0: Array, u: Array, dt: Array, *weights: Array) -> Array:
+    shape = (u.shape[0], *x0.shape)
+    return _ffi("rollout_forward", call, [shape, (0,)], x0, u, dt, *weights)[0]
+
+
+def _rollout_forward(
+    call: _RolloutCall, x0: Array, u: Array, dt: Array, *weights: Array
+) -> tuple[Array, tuple[Array, ...]]:
+    rows = len(call.b) * (_block_rows(weights) + x0.shape[1]) * call.substeps * (u.shape[0] - 1)
+    kept_size = _kept_size(call, x0.shape[0], rows, x0.dtype)
+    shape = (u.shape[0], *x0.shape)
+    x, kept = _ffi("rollout_forward", call, [shape, (kept_size,)], x0, u, dt, *weights)
+    return x, (x0, u, dt, *weights, x, kept)
+
+
+def _rollout_backward(call: _RolloutCall, kept: tuple[Array, ...], grad_x: Array) -> tuple[Array, ...]:
+    shapes = [array.shape for array in kept[:-2]]
+    return tuple(_ffi("rollout_backward", call, shapes, *kept, grad_x))
+
+
+_rollout.defvjp(_rollout_forward, _rollout_backward)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _network(call: _NetworkCall, z: Array, *weights: Array) -> Array:
+    shape = (z.shape[0], weights[-1].shape[0])
+    return _ffi("network_forward", call, [shape, (0,)], z, *weights)[0]
+
+
+def _network_forward(call: _NetworkCall, z: Array, *weights: Array) -> tuple[Array, tuple[Array, ...]]:
+    kept_size = _kept_size(call, z.shape[0], _block_rows(weights), z.dtype)
+    shape = (z.shape[0], weights[-1].shape[0])
+    y, kept = _ffi("network_forward", call, [shape, (kept_size,)], z, *weights)
+    return y, (z, *weights, kept)
+
+
+def _network_backward(call: _NetworkCall, kept: tuple[Array, ...], grad_y: Array) -> tuple[Array, ...]:
+    shapes = [array.shape for array in kept[:-1]]
+    return tuple(_ffi("network_backward", call, shapes, *kept, grad_y))
+
+
+_network.defvjp(_network_forward, _network_backward)

@@ -1,6 +1,0 @@
-"""A first look at data: channels, clock, gaps, limits and excitation, and what to do about them."""
-
-from tausid.inspection._look import inspect_channels, look
-from tausid.inspection._reports import FEW_LEVELS, ChannelReport, ClockReport, Inspection
-
-__all__ = ["FEW_LEVELS", "ChannelReport", "ClockReport", "Inspection", "inspect_channels", "look"]

@@ -1,0 +1,1 @@
+"""Models: state-space equations, known physics, tau, initial states, simulation and scores."""

@@ -1,0 +1,69 @@
+"""The arrays of a model by name, as its file holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from tausid.data.scaling import Scaling
+
+SCALING_FIELDS = ("u_mean", "u_std", "y_mean", "y_std")
+# An array that files of before do not have; what stands for it is in the tree already.
+CAME_LATER = "initial.seen"
+
+
+def named_arrays(tree: PyTree[Array]) -> dict[str, np.ndarray]:
+    """All arrays of a tree by their path, such as `f.mlp.weights[0]`.
+
+    Args:
+        tree: a model, or any tree of arrays.
+
+    Returns:
+        The arrays by name.
+    """
+    leaves = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_array))[0]
+    return {_path_name(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def fill_arrays(tree: PyTree[Array], arrays: Mapping[str, np.ndarray]) -> PyTree[Array]:
+    """The tree with its arrays replaced by those of the same names.
+
+    Args:
+        tree: a model, or any tree of arrays.
+        arrays: what `named_arrays` gave.
+
+    Returns:
+        The tree with the new arrays.
+
+    Raises:
+        KeyError: an array is missing.
+        TypeError: an array has another shape.
+    """
+
+    def replace(path: Any, leaf: Any) -> Any:
+        if not eqx.is_array(leaf):
+            return leaf
+        name = _path_name(path)
+        if name not in arrays and name.endswith(CAME_LATER):
+            return leaf
+        new = arrays[name]
+        if new.shape != leaf.shape:
+            raise TypeError(f"{name} has shape {new.shape} instead of {leaf.shape}")
+        return new if isinstance(leaf, np.ndarray) else jnp.asarray(new)
+
+    return jax.tree_util.tree_map_with_path(replace, tree)
+
+
+def _path_name(path: Any) -> str:
+    return jax.tree_util.keystr(path).lstrip(".")
+
+
+def scaling_arrays(scaling: Scaling) -> dict[str, np.ndarray]:
+    """Means and deviations by name."""
+    return {f"scaling.{name}": getattr(scaling, name) for name in SCALING_FIELDS}

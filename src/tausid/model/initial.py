@@ -1,0 +1,119 @@
+"""Where a trajectory begins: from past samples, or as a parameter."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from tausid.engine.networks import MLP, AbstractNetwork
+
+# Training states that a model keeps to begin the estimate of an initial state from.
+SEEN_STATES = 64
+
+
+class AbstractInitialState(eqx.Module):
+    """Where a trajectory begins; `n_past` samples before it are needed."""
+
+    @property
+    @abstractmethod
+    def n_past(self) -> int:
+        """Samples needed before the first simulated one."""
+
+    @abstractmethod
+    def __call__(
+        self,
+        past_u: Float[Array, "n_past B nu"],
+        past_y: Float[Array, "n_past B ny"],
+        record: Int[Array, "B"],
+        lag: Float[Array, "n_past B"] | None = None,
+    ) -> Float[Array, "B nx"]:
+        """The state at the sample after the past ones."""
+
+
+class Encoder(AbstractInitialState):
+    """`x_k = e(u_{k-1}, ..., u_{k-nb}, y_{k-1}, ..., y_{k-na})`, the paper's encoder network.
+
+    On an irregular clock the past samples are interpolated at i median steps ago, and the network sees `lag`, too: how
+    much longer ago than that the i-th sample was, in median steps.
+
+    Args:
+        network: `e`; its inputs are the past inputs, then the past outputs, then the lags, each from old to new.
+        na: number of past outputs.
+        nb: number of past inputs.
+        sees_time: whether the network sees the lags.
+    """
+
+    network: AbstractNetwork | MLP
+    na: int = eqx.field(static=True)
+    nb: int = eqx.field(static=True)
+    sees_time: bool = eqx.field(static=True, default=False)
+
+    @property
+    def n_past(self) -> int:
+        """As many as the longer of both, max(na, nb)."""
+        return max(self.na, self.nb)
+
+    def __call__(
+        self,
+        past_u: Float[Array, "n_past B nu"],
+        past_y: Float[Array, "n_past B ny"],
+        record: Int[Array, "B"],
+        lag: Float[Array, "n_past B"] | None = None,
+    ) -> Float[Array, "B nx"]:
+        """The state at the sample after the past ones."""
+        n = self.n_past
+        seen = [*past_u[n - self.nb :], *past_y[n - self.na :]]  # each (B, channels)
+        if self.sees_time and lag is not None:
+            seen.append(lag.T)
+        batch = past_y.shape[1]
+        return self.network(jnp.concatenate(seen, axis=-1) if seen else jnp.zeros((batch, 0), past_y.dtype))
+
+
+class FreeState(AbstractInitialState):
+    """The initial state of each training record as a parameter of the optimisation (eq. 3).
+
+    That of a new record is estimated from its first samples, together with what training knows of states:
+    `|tightness (x0 - expected)|^2` counts as much as the squared normalized errors of the outputs.
+
+    Args:
+        x0: one state per training record.
+        expected: mean of the states along the training records.
+        tightness: how closely they lie around it, for the noise of the outputs; zero where that is not known.
+        seen: some of these states, from where the estimate may begin; zero where none are known.
+    """
+
+    x0: Float[Array, "n_records nx"]
+    expected: Float[Array, "nx"]
+    tightness: Float[Array, "nx nx"]
+    seen: Float[Array, "n_seen nx"]
+
+    @classmethod
+    def unknown(cls, x0: Float[Array, "n_records nx"]) -> FreeState:
+        """Initial states of records; nothing is known of other states.
+
+        Args:
+            x0: one state per training record.
+
+        Returns:
+            The initial states.
+        """
+        nx = x0.shape[1]
+        return cls(x0, jnp.zeros(nx), jnp.zeros((nx, nx)), jnp.zeros((SEEN_STATES, nx)))
+
+    @property
+    def n_past(self) -> int:
+        """None: the state needs no past."""
+        return 0
+
+    def __call__(
+        self,
+        past_u: Float[Array, "n_past B nu"],
+        past_y: Float[Array, "n_past B ny"],
+        record: Int[Array, "B"],
+        lag: Float[Array, "n_past B"] | None = None,
+    ) -> Float[Array, "B nx"]:
+        """The state of each window's record."""
+        return self.x0[record]

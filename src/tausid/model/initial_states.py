@@ -1,0 +1,239 @@
+"""The state at which the simulation of a record begins: encoded, refined by least squares, or given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from tausid.data.clocks import held_between, inputs_at, split_steps
+from tausid.data.records import UNIFORM_TOLERANCE, Record
+from tausid.data.scaling import Scaling
+from tausid.engine.holds import hold_slopes
+from tausid.engine.integrators import FixedStep
+from tausid.errors import ConfigError, DataError, unknown_name
+from tausid.model import free_run
+from tausid.model.config import Config
+from tausid.model.initial import FreeState
+from tausid.model.past import at_nominal_times, fill_past, hold_missing, past_is_known
+from tausid.model.state_space import StateSpace
+
+WAYS = ("encoder", "refine")
+
+
+@dataclass(frozen=True, eq=False)
+class Begin:
+    """Where a simulation begins.
+
+    Args:
+        start: the first simulated sample.
+        state: the state there.
+        used: leading samples that the state was found from, which are not scored.
+        how: `encoder`, `refine`, `free` or `given`.
+    """
+
+    start: int
+    state: Float[np.ndarray, "nx"]
+    used: int
+    how: str
+
+
+@dataclass(frozen=True, eq=False)
+class StateFinder:
+    """Finds where the simulation of a record begins.
+
+    Args:
+        state_space: the model in normalized units.
+        scaling: physical to normalized units.
+        integrator: how the model is integrated.
+        config: its settings.
+        ts: its sampling time in seconds.
+        past_span: shortest and longest time in seconds that the encoder's samples spanned in training; None on one
+            clock.
+        longest_step: longest step in seconds that is not split.
+    """
+
+    state_space: StateSpace
+    scaling: Scaling
+    integrator: FixedStep
+    config: Config
+    ts: float
+    past_span: tuple[float, float] | None
+    longest_step: float
+
+    def find(self, record: Record, x0: ArrayLike | str | None) -> Begin:
+        """The first simulated sample, and the state there.
+
+        Args:
+            record: the record.
+            x0: `encoder`; `refine`, from there by least squares; a state; None for what the model was trained with.
+
+        Returns:
+            Where the simulation begins.
+
+        Raises:
+            ConfigError: an unknown way, an encoder that the model does not have, or a state of another size or with
+                numbers that are not finite.
+            DataError: too few samples, or outputs that are missing.
+        """
+        self._check(x0)
+        initial = self.state_space.initial
+        if x0 is not None and not isinstance(x0, str):
+            return Begin(0, np.asarray(x0, float), 0, "given")
+        if isinstance(initial, FreeState):
+            return self._estimate(record, Begin(0, np.asarray(initial.expected, float), 0, "free"))
+        encoded = self._encode(record)
+        return self._estimate(record, encoded) if x0 == "refine" else encoded
+
+    def check(self, record: Record, x0: ArrayLike | str | None = None) -> None:
+        """Check that a beginning can be found, without an estimate by least squares.
+
+        Args:
+            record: the record.
+            x0: as for `find`.
+
+        Raises:
+            ConfigError: as `find`.
+            DataError: as `find`.
+        """
+        self._check(x0)
+        estimated = x0 == "refine" if isinstance(x0, str) else isinstance(self.state_space.initial, FreeState)
+        if x0 is None or isinstance(x0, str):
+            start = 0 if isinstance(self.state_space.initial, FreeState) else self._encode(record).start
+            needed = self._stop(record, start) if estimated else start
+            _check_long_enough(record, needed + 1)
+            if estimated:
+                _check_measured(record, start, needed)
+
+    def _check(self, x0: ArrayLike | str | None) -> None:
+        if isinstance(x0, str):
+            if x0 not in WAYS:
+                raise ConfigError(unknown_name("x0", x0, WAYS) + " Or give a state.")
+            if x0 == "encoder" and isinstance(self.state_space.initial, FreeState):
+                raise ConfigError(
+                    "`x0` 'encoder' must have a model with an encoder; this one was trained with free initial states. "
+                    "Use 'refine', or give a state."
+                )
+        elif x0 is not None and np.shape(x0) != (self.state_space.nx,):
+            raise ConfigError(
+                f"`x0` must have one value per state, shape ({self.state_space.nx},); got {np.shape(x0)}. "
+                "Take it from a simulation's `x`."
+            )
+        elif x0 is not None and not np.all(np.abs(np.asarray(x0, float)) <= np.finfo(np.float32).max):
+            raise ConfigError(f"`x0` must have finite numbers in single precision; got {x0!r}. Correct it.")
+
+    def _stop(self, record: Record, start: int) -> int:
+        """The first sample after those that the state at `start` is estimated from."""
+        return start + free_run.estimated_samples(self.config, len(record) - start)
+
+    def _estimate(self, record: Record, begin: Begin) -> Begin:
+        """The state at the same sample that fits the samples from there on best."""
+        stop = self._stop(record, begin.start)
+        _check_long_enough(record, stop + 1)
+        _check_measured(record, begin.start, stop)
+        here = slice(begin.start, stop)
+        t, places = split_steps(record.t[here], self.longest_step)
+        slopes = hold_slopes(self.integrator.hold, record.nu)
+        y = np.full((len(t), record.ny), np.nan)
+        y[places] = self.scaling.normalize_y(record.y[here])
+        state = free_run.estimate_initial_state(
+            self.state_space,
+            self.scaling.normalize_u(held_between(record.u[here], places, slopes)),
+            y,
+            np.diff(t),
+            self.integrator,
+            begin.state,
+        )
+        return Begin(begin.start, state, stop, "free" if begin.how == "free" else "refine")
+
+    def _encode(self, record: Record) -> Begin:
+        n = self.state_space.initial.n_past
+        start = self._first_start(record, n)
+        ago = record.t[start] - record.t[start - n : start]
+        if self._was_trained_with(ago):
+            begin = Begin(start, np.zeros(0), start, "encoder")
+            u, y, lag = record.u[start - n : start], self._past_outputs(record, start, ago), ago / self.ts
+        else:  # another clock: the encoder sees the past at the sampling time that it was trained with
+            begin, u, y = self._resampled_past(record, n)
+            lag = np.arange(n, 0, -1.0)
+        past_u, past_y = jnp.asarray(self.scaling.normalize_u(u)), jnp.asarray(self.scaling.normalize_y(y))
+        late = None
+        if self.past_span is not None:
+            late = jnp.asarray(lag - np.arange(n, 0, -1))
+            past_u, past_y = (at_nominal_times(past[:, None], late[:, None])[:, 0] for past in (past_u, past_y))
+        state = free_run.encode(self.state_space, past_u, past_y, late)
+        return Begin(begin.start, np.asarray(state, float), begin.used, "encoder")
+
+    def _first_start(self, record: Record, n: int) -> int:
+        _check_long_enough(record, n + 1)
+        if not np.isnan(record.y[:n]).any():
+            return n
+        known = past_is_known(record.y, n)
+        if not known.any():
+            raise DataError(
+                f"record {record.name!r} must have every output measured within {n} samples before some sample, for "
+                "the initial state; it has not. Cut the record so that it begins with measured ones, or give `x0`."
+            )
+        return int(np.argmax(known))
+
+    def _was_trained_with(self, ago: Float[np.ndarray, "n_past"]) -> bool:
+        if not len(ago):
+            return True
+        if self.past_span is not None:
+            low, high = self.past_span
+            return low * (1 - UNIFORM_TOLERANCE) <= ago[0] <= high * (1 + UNIFORM_TOLERANCE)
+        steps = -np.diff(ago, append=0.0)
+        # A record that counts as uniform, on a clock that counts as the model's, is off by up to two tolerances.
+        return bool(np.all(np.abs(steps - self.ts) <= 3 * UNIFORM_TOLERANCE * self.ts))
+
+    def _past_outputs(
+        self, record: Record, start: int, ago: Float[np.ndarray, "n_past"]
+    ) -> Float[np.ndarray, "n_past ny"]:
+        past = slice(start - len(ago), start)
+        measured = ~np.isnan(record.y[past])
+        if measured.all():
+            return record.y[past]
+        y = self.scaling.normalize_y(hold_missing(record.y[:start])[past])
+        lag = jnp.asarray(ago / self.ts - np.arange(len(ago), 0, -1))[:, None]
+        filled = fill_past(jnp.asarray(y)[:, None], jnp.asarray(measured)[:, None], lag)[:, 0]
+        return self.scaling.physical_y(np.asarray(filled, float))
+
+    def _resampled_past(self, record: Record, n: int) -> tuple[Begin, np.ndarray, np.ndarray]:
+        long_enough = record.t - record.t[0] >= n * self.ts * (1 - UNIFORM_TOLERANCE)
+        if not long_enough.any():
+            raise DataError(
+                f"record {record.name!r} must last at least {n} steps of the training data's {self.ts:g} s, for the "
+                f"initial state; it lasts {record.t[-1] - record.t[0]:g} s. Give a longer record, or `x0`."
+            )
+        start = int(np.argmax(long_enough))
+        times = np.maximum(record.t[start] - self.ts * np.arange(n, 0, -1), record.t[0])
+        y = np.stack([_interpolate_measured(times, record.t, channel) for channel in record.y.T], axis=1)
+        tolerance = UNIFORM_TOLERANCE * float(np.min(np.diff(record.t)))
+        u = inputs_at(record, times, hold_slopes(self.integrator.hold, record.nu), tolerance)
+        # Between the last two samples the interpolation looks at the first simulated one: it is not scored then.
+        looks_ahead = times[-1] > record.t[start - 1] + tolerance
+        return Begin(start, np.zeros(0), start + int(looks_ahead), "encoder"), u, y
+
+
+def _check_long_enough(record: Record, needed: int) -> None:
+    if len(record) < needed:
+        raise DataError(
+            f"record {record.name!r} must have at least {needed} samples for the initial state; got {len(record)}. "
+            "Give a longer record, or `x0`."
+        )
+
+
+def _check_measured(record: Record, start: int, stop: int) -> None:
+    if np.isnan(record.y[start:stop]).all():
+        raise DataError(
+            f"record {record.name!r} must have measured outputs among samples {start} to {stop - 1}, for the initial "
+            "state; all are missing. Cut the record so that it begins with measured ones, or give `x0`."
+        )
+
+
+def _interpolate_measured(times: np.ndarray, t: np.ndarray, channel: np.ndarray) -> np.ndarray:
+    measured = ~np.isnan(channel)
+    return np.interp(times, t[measured], channel[measured])

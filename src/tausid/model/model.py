@@ -1,0 +1,229 @@
+"""A state-space model with all that it takes to use it on records in physical units."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tausid.data.clocks import held_between, split_steps
+from tausid.data.records import Record
+from tausid.data.scaling import Scaling
+from tausid.display import html_table
+from tausid.engine.engines import Engine
+from tausid.engine.holds import hold_slopes
+from tausid.engine.integrators import FixedStep, Integrator
+from tausid.errors import DataError, DivergenceError
+from tausid.model import free_run
+from tausid.model.arrays import named_arrays, scaling_arrays
+from tausid.model.config import Config
+from tausid.model.course import Points, Simulation, divergence_message, longest_step, pad
+from tausid.model.initial import FreeState
+from tausid.model.initial_states import StateFinder
+from tausid.model.physics import KnownPart, describe_physics
+from tausid.model.state_space import StateSpace
+from tausid.storage import write_arrays
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Model:
+    """An identified model: a state-space model with the scaling, clock and integration it was trained with.
+
+    Args:
+        state_space: the model in normalized units.
+        scaling: physical to normalized units.
+        integrator: how it was integrated in training.
+        ts: sampling time of the training data in seconds, which the encoder's samples must have.
+        config: the settings it was trained with.
+        input_names: one name per input.
+        output_names: one name per output.
+        input_units: one unit per input.
+        output_units: one unit per output.
+        provenance: where it came from: versions, data, status; plain JSON values.
+        past_span: shortest and longest time in seconds that the encoder's samples spanned in training, for one that
+            sees time stamps; None on one clock.
+    """
+
+    state_space: StateSpace
+    scaling: Scaling
+    integrator: FixedStep
+    ts: float
+    config: Config
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+    input_units: tuple[str, ...]
+    output_units: tuple[str, ...]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    past_span: tuple[float, float] | None = None
+
+    def __repr__(self) -> str:
+        channels = f"{', '.join(self.input_names)} -> {', '.join(self.output_names)}"
+        return f"Model({channels}, {self.state_space.nx} states, tau = {self.tau} s, Ts/tau = {self.ts_over_tau:.4g})"
+
+    def _repr_html_(self) -> str:
+        tau = ", ".join(f"{value:.4g}" for value in np.atleast_1d(self.tau))
+        rows = [
+            ("inputs", ", ".join(self.input_names) or "none"),
+            ("outputs", ", ".join(self.output_names)),
+            ("states", self.state_space.nx),
+            ("tau", f"{tau} s ({self.state_space.tau.source}), Ts/tau = {self.ts_over_tau:.4g}"),
+            ("network", f"{self.config.network}, hidden {list(self.config.hidden)}, {self.config.activation}"),
+            ("integration", f"{self.config.stepper}, Ts = {self.ts:g} s"),
+        ]
+        return html_table("Model dx/dt = (1/tau) f(x, u), y = g(x, u)", rows)
+
+    @property
+    def tau(self) -> float | tuple[float, ...]:
+        """The normalization constant in seconds: one number, or one per state."""
+        return self.state_space.tau.now
+
+    @property
+    def physics(self) -> KnownPart | None:
+        """The known equations with their fitted `parameters`; None for a model without any."""
+        return self.state_space.physics
+
+    @property
+    def ts_over_tau(self) -> float:
+        """The normalized sampling time; with one tau per state, from their mean."""
+        return float(self.ts / np.mean(self.tau))
+
+    @property
+    def longest_step(self) -> float:
+        """The longest step in seconds that is integrated as one; longer ones are split."""
+        return longest_step(self.config, self.ts)
+
+    def simulate(
+        self,
+        record: Record,
+        *,
+        dt: float | None = None,
+        x0: ArrayLike | str | None = None,
+        integrator: Integrator | None = None,
+        throw: bool = True,
+    ) -> Simulation:
+        """Simulate the record's inputs: measured outputs are used for the initial state and nothing else.
+
+        Args:
+            record: inputs, and enough outputs at the start for the initial state.
+            dt: seconds between the simulated samples; by default the record's own time stamps.
+            x0: where to begin: `encoder`; `refine`, from there by least squares over the next `initial_samples`;
+                a state (normalized) at the first sample; None for what the model was trained with.
+            integrator: another integration than in training, such as `Adaptive` to check it.
+            throw: whether a simulation that leaves the finite numbers raises; else its status says so.
+
+        Returns:
+            The simulation, as long as the record (or as the grid that `dt` gives).
+
+        Raises:
+            DataError: other channels than the model's, or too few samples for the initial state.
+            DivergenceError: the states left the finite numbers.
+        """
+        self._check_channels(record)
+        how = self._with_own_hold(integrator or self.integrator)
+        begin = self._finder.find(record, x0)
+        points = Points.own(record, begin.start) if dt is None else Points.other(record, begin.start, dt, how.hold)
+        t_run, places = split_steps(points.t, self.longest_step)
+        u_run = held_between(points.u, places, hold_slopes(how.hold, record.nu))
+        x_run, y_run = free_run.run(
+            self.state_space,
+            jnp.asarray(begin.state),
+            jnp.asarray(self.scaling.normalize_u(u_run)),
+            jnp.asarray(np.diff(t_run)),
+            how,
+            Engine(self.config.engine, self.config.threads),
+        )
+        picked = places[points.picked]
+        x = pad(np.asarray(x_run, float)[picked], points.first)
+        y = pad(self.scaling.physical_y(np.asarray(y_run, float))[picked], points.first)
+        # The states as well: an output with limits is finite where its state is not.
+        finite = np.isfinite(y[points.first :]).all() and np.isfinite(x[points.first :]).all()
+        status = "ok" if finite else "diverged"
+        if status == "diverged" and throw:
+            raise DivergenceError(divergence_message(record, points.t_out[points.first :], y[points.first :]))
+        scored_from = record.t[begin.used] if begin.used < len(record) else np.inf
+        skipped = int(np.sum(points.t_out < scored_from - points.tolerance))
+        return Simulation(points.t_out, y, x, skipped, status, self.output_names, begin.how)
+
+    def check(self, record: Record, *, x0: ArrayLike | str | None = None) -> None:
+        """Check that the record can be simulated, without doing it.
+
+        Args:
+            record: the record.
+            x0: as for `simulate`.
+
+        Raises:
+            DataError: other channels than the model's, or no initial state from its first samples.
+        """
+        self._check_channels(record)
+        self._finder.check(record, x0)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the model to a file: safetensors and JSON, nothing that can run.
+
+        Args:
+            path: where to write; usually ends in `.safetensors`.
+
+        Returns:
+            The path.
+
+        Raises:
+            StorageError: the file cannot be written.
+        """
+        return write_arrays(path, self.arrays(), kind="model", content=self.content())
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All arrays of the model by name, for a file."""
+        return {**named_arrays(self.state_space), **scaling_arrays(self.scaling)}
+
+    def content(self) -> dict[str, Any]:
+        """All that is no array, as plain JSON values, for a file."""
+        tau = self.state_space.tau
+        initial = self.state_space.initial
+        return {
+            "config": self.config.as_dict(),
+            "tau": {"trainable": tau.trainable, "source": tau.source},
+            "n_records": len(initial.x0) if isinstance(initial, FreeState) else 1,
+            "ts": self.ts,
+            "past_span": None if self.past_span is None else list(self.past_span),
+            "input_names": list(self.input_names),
+            "output_names": list(self.output_names),
+            "input_units": list(self.input_units),
+            "output_units": list(self.output_units),
+            "provenance": dict(self.provenance),
+            **({} if self.physics is None else {"physics": describe_physics(self.physics.plant)}),
+        }
+
+    def _check_channels(self, record: Record) -> None:
+        if (record.nu, record.ny) != (self.state_space.nu, self.state_space.ny):
+            raise DataError(
+                f"record {record.name!r} must have the model's {self.state_space.nu} inputs "
+                f"({', '.join(self.input_names)}) and {self.state_space.ny} outputs ({', '.join(self.output_names)}); "
+                f"got {record.nu} and {record.ny}. Choose the same columns as in training."
+            )
+        for got, own in ((record.input_names, self.input_names), (record.output_names, self.output_names)):
+            if got != own and sorted(got) == sorted(own):
+                raise DataError(
+                    f"channels of {record.name!r} must be in the model's order, {', '.join(own)}; got {', '.join(got)}."
+                    " Name the columns in that order."
+                )
+
+    @property
+    def _finder(self) -> StateFinder:
+        return StateFinder(
+            self.state_space,
+            self.scaling,
+            self.integrator,
+            self.config,
+            self.ts,
+            self.past_span,
+            self.longest_step,
+        )
+
+    def _with_own_hold(self, integrator: Integrator) -> Integrator:
+        return replace(integrator, hold=self.integrator.hold) if integrator.hold is None else integrator

@@ -1,0 +1,114 @@
+"""From what a model's file holds to the model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tausid.data.scaling import Scaling
+from tausid.errors import ConfigError, StorageError
+from tausid.model.arrays import SCALING_FIELDS, fill_arrays
+from tausid.model.build import build_state_space
+from tausid.model.config import Config
+from tausid.model.course import make_integrator
+from tausid.model.model import Model
+from tausid.model.physics import PLANTS, AbstractPhysics, KnownPart, restore_physics
+from tausid.model.state_space import StateSpace
+from tausid.model.tau import Tau
+
+
+def make_model(
+    path: str | os.PathLike[str],
+    arrays: Mapping[str, np.ndarray],
+    content: Mapping[str, Any],
+    physics: AbstractPhysics | type[AbstractPhysics] | None,
+) -> Model:
+    """A model from what its file holds.
+
+    Args:
+        path: the file, for messages.
+        arrays: its arrays by name.
+        content: its plain values.
+        physics: class of the known equations, where it is not one of the package's own.
+
+    Returns:
+        The model.
+
+    Raises:
+        StorageError: the content does not describe a model.
+        ConfigError: the class of its known equations must be given, or is another.
+    """
+    kind = _find_plant(content["physics"]["name"], physics) if "physics" in content else None
+    try:
+        config = Config.from_dict(content["config"])
+        tau = Tau(arrays["tau.start"], **content["tau"])
+        scaling = Scaling(**{name: arrays[f"scaling.{name}"] for name in SCALING_FIELDS})
+        known = None
+        if kind is not None:
+            plant = restore_physics(kind, content["physics"])
+            known = KnownPart.start(plant, scaling, trainable=config.correction != "none")
+        skeleton = build_state_space(
+            config,
+            tau,
+            nu=len(content["input_names"]),
+            ny=len(content["output_names"]),
+            n_records=content["n_records"],
+            rng=np.random.default_rng(0),
+            physics=known,
+        )
+        return Model(
+            state_space=with_limits(fill_arrays(skeleton, arrays), config, scaling),
+            scaling=scaling,
+            integrator=make_integrator(config, content["ts"]),
+            ts=content["ts"],
+            config=config,
+            input_names=tuple(content["input_names"]),
+            output_names=tuple(content["output_names"]),
+            input_units=tuple(content["input_units"]),
+            output_units=tuple(content["output_units"]),
+            provenance=content["provenance"],
+            past_span=tuple(span) if (span := content.get("past_span")) else None,
+        )
+    except (KeyError, TypeError, ConfigError) as error:
+        raise StorageError(
+            f"model file {path} must describe a tausid model; it does not ({error}). Make it anew."
+        ) from None
+
+
+def with_limits(state_space: StateSpace, config: Config, scaling: Scaling) -> StateSpace:
+    """The model with the limits of its outputs.
+
+    Args:
+        state_space: the model.
+        config: the limits in physical units, one pair per output.
+        scaling: physical to normalized units.
+
+    Returns:
+        The model; as it is where no output has a limit.
+    """
+    limits = config.output_limits
+    if isinstance(limits, str):
+        return state_space
+    lows = [-np.inf if low is None else low for low, _ in limits]
+    highs = [np.inf if high is None else high for _, high in limits]
+    normalized = [scaling.normalize_y(np.array([ends]))[0].tolist() for ends in (lows, highs)]
+    return replace(state_space, limits=tuple(zip(*normalized, strict=True)))
+
+
+def _find_plant(name: str, given: AbstractPhysics | type[AbstractPhysics] | None) -> type[AbstractPhysics]:
+    kind = PLANTS.get(name) if given is None else given if isinstance(given, type) else type(given)
+    if kind is None:
+        raise ConfigError(
+            f"`physics` must be given to read a model with equations of your own; this one has {name!r}. "
+            f"Write load_model(path, physics={name})."
+        )
+    if kind.__name__ != name:
+        raise ConfigError(
+            f"`physics` must be the class that the model was fitted with, {name!r}; got {kind.__name__!r}. "
+            "Give that class."
+        )
+    return kind

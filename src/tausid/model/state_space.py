@@ -1,0 +1,207 @@
+"""The equations of the model, with A free or negative definite by construction, and limits of its outputs."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from tausid.engine.field import VectorField
+from tausid.engine.networks import MLP, AbstractNetwork, Zero
+from tausid.model.initial import AbstractInitialState
+from tausid.model.physics import KnownPart
+from tausid.model.tau import Tau
+
+# A negative definite by construction keeps this distance, in normalized units: no mode is slower than a thousand tau.
+SLOWEST = 1e-3
+
+
+class CorrectedField(eqx.Module):
+    """`dx/dt = known(x, u) + diag(1/tau) f(x, u)`: known equations, and what corrects them.
+
+    Args:
+        known: the known equations.
+        correction: the normalized network.
+    """
+
+    known: KnownPart
+    correction: VectorField
+
+    def __call__(self, x: Float[Array, "*B nx"], u: Float[Array, "*B nu"]) -> Float[Array, "*B nx"]:
+        """The state derivative per second."""
+        slope = self.known.derivative(x, u)
+        return slope if isinstance(self.correction.network, Zero) else slope + self.correction(x, u)
+
+
+class StateSpace(eqx.Module):
+    """`dx/dt = diag(1/tau) f(x, u)`, `y = g(x, u)`, in normalized units and seconds (eqs. 4 and 12).
+
+    With known equations, f and g are what is added to these.
+
+    Args:
+        f: state network, from `[x; u]` to nx, as it is trained; `dynamics` is what it stands for.
+        g: output network, from `[x; u]` to ny, or from `x` where there is no feedthrough.
+        initial: where trajectories begin.
+        tau: the normalization constant.
+        dae: the DAE network d(x, u) that only its penalty sees, or None.
+        A_form: what the part of `f.linear` that acts on the state is: `free`, A itself, or `negative-definite`, the
+            free parameters of `negative_definite`.
+        limits: lowest and highest value of each output, normalized; None where there are none.
+        physics: known equations, or None.
+    """
+
+    f: AbstractNetwork
+    g: AbstractNetwork
+    initial: AbstractInitialState
+    tau: Tau
+    dae: MLP | None
+    A_form: str = eqx.field(static=True, default="free")
+    limits: tuple[tuple[float, float], ...] | None = eqx.field(static=True, default=None)
+    physics: KnownPart | None = None
+
+    @property
+    def nx(self) -> int:
+        """Number of states."""
+        return self.f.linear.shape[0]
+
+    @property
+    def nu(self) -> int:
+        """Number of inputs."""
+        return self.f.linear.shape[1] - self.nx
+
+    @property
+    def ny(self) -> int:
+        """Number of outputs."""
+        return self.g.linear.shape[0]
+
+    @property
+    def feedthrough(self) -> bool:
+        """Whether g sees the inputs."""
+        return self.g.linear.shape[1] > self.nx or self.nu == 0
+
+    @property
+    def A(self) -> Float[Array, "nx nx"]:
+        """The linear part of f that acts on the state."""
+        return self.dynamics.linear[:, : self.nx]
+
+    @property
+    def dynamics(self) -> AbstractNetwork:
+        """The state network with A as it acts: `f` itself where A is free."""
+        return self.f if self.A_form == "free" else with_A(self.f, negative_definite(self.f.linear[:, : self.nx]))
+
+    @property
+    def field(self) -> VectorField | CorrectedField:
+        """The right-hand side of the state equation, for a rollout."""
+        network = VectorField(self.dynamics, 1.0 / self.tau.seconds)
+        return network if self.physics is None else CorrectedField(self.physics, network)
+
+    def derivative(self, x: Float[Array, "*B nx"], u: Float[Array, "*B nu"]) -> Float[Array, "*B nx"]:
+        """The state derivative per second, `diag(1/tau) f(x, u)`.
+
+        Args:
+            x: states.
+            u: inputs, normalized.
+
+        Returns:
+            Their derivatives.
+        """
+        return self.field(x, u)
+
+    def output(self, x: Float[Array, "*B nx"], u: Float[Array, "*B nu"]) -> Float[Array, "*B ny"]:
+        """The output, `g(x, u)`, or `g(x)` where there is no feedthrough; within its limits where it has some.
+
+        Args:
+            x: states.
+            u: inputs, normalized.
+
+        Returns:
+            Outputs, normalized.
+        """
+        y = self.g(jnp.concatenate([x, u], axis=-1) if self.feedthrough else x)
+        return self.limit(self.with_known_output(y, x, u))
+
+    def with_known_output(
+        self, y: Float[Array, "*B ny"], x: Float[Array, "*B nx"], u: Float[Array, "*B nu"]
+    ) -> Float[Array, "*B ny"]:
+        """The outputs of g plus those of known equations, where there are any.
+
+        Args:
+            y: `g(x, u)`.
+            x: states.
+            u: inputs, normalized.
+
+        Returns:
+            Outputs, normalized.
+        """
+        return y if self.physics is None else y + self.physics.output(x, u)
+
+    def limit(self, y: Float[Array, "*B ny"]) -> Float[Array, "*B ny"]:
+        """Outputs within their limits, with the derivative of outputs without.
+
+        An output beyond its limit, where a smaller one was measured, still has a way back; where the limit itself was
+        measured there is no error, and so no gradient.
+
+        Args:
+            y: values of g.
+
+        Returns:
+            The outputs.
+        """
+        return y if self.limits is None else clip_straight(y, *jnp.asarray(self.limits, y.dtype).T)
+
+
+@jax.custom_jvp
+def clip_straight(y: Float[Array, "*B ny"], low: Float[Array, "ny"], high: Float[Array, "ny"]) -> Float[Array, "*B ny"]:
+    """`y` within limits, with the derivative of `y` itself.
+
+    Args:
+        y: values.
+        low: lowest values.
+        high: highest values.
+
+    Returns:
+        The clipped values.
+    """
+    return jnp.clip(y, low, high)
+
+
+clip_straight.defjvps(lambda tangent, *_: tangent, None, None)
+
+
+def negative_definite(free: Float[Array, "nx nx"]) -> Float[Array, "nx nx"]:
+    """`A = -(L L' + SLOWEST I) + (S - S')`: A + A' is negative definite whatever the parameters are.
+
+    Every matrix whose symmetric part has no eigenvalue above -SLOWEST can be written so.
+
+    Args:
+        free: L, its lower triangle with the diagonal; and S, what lies above.
+
+    Returns:
+        A.
+    """
+    L, S = jnp.tril(free), jnp.triu(free, 1)
+    return S - S.T - L @ L.T - SLOWEST * jnp.eye(free.shape[0], dtype=free.dtype)
+
+
+def free_parameters(A: Float[np.ndarray, "nx nx"]) -> Float[Array, "nx nx"]:
+    """The parameters of `negative_definite` that give A, or the nearest matrix that has some.
+
+    Args:
+        A: any square matrix; eigenvalues of its symmetric part above -2 SLOWEST are lowered to that.
+
+    Returns:
+        The parameters.
+    """
+    A = np.asarray(A, float)
+    values, vectors = np.linalg.eigh((A + A.T) / 2)
+    # Not to the edge: at L = 0 the derivative of L L' vanishes, and training could not leave it.
+    inside = np.maximum(-values - SLOWEST, SLOWEST)
+    L = np.linalg.cholesky((vectors * inside) @ vectors.T)
+    return jnp.asarray(L + np.triu((A - A.T) / 2, 1))
+
+
+def with_A(f: AbstractNetwork, A: Float[Array, "nx nx"]) -> AbstractNetwork:
+    """The state network with A in place of the part of its linear matrix that acts on the state."""
+    return eqx.tree_at(lambda n: n.linear, f, f.linear.at[:, : A.shape[0]].set(A))

@@ -1,5 +1,0 @@
-"""One self-contained page on a run or a study: no network, opens from disk, prints."""
-
-from tausid.report._page import write_report as write_report
-from tausid.report._run import run_page as run_page
-from tausid.report._study import study_page as study_page

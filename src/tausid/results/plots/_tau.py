@@ -1,0 +1,86 @@
+"""Where tau comes from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tausid.data.clocks import on_one_clock
+from tausid.data.records import Record
+from tausid.linear.tau_estimation import TauEstimate
+from tausid.results.plots._linear import draw_poles
+from tausid.results.plots._style import MEASURED, RESIDUAL, SIMULATED, legend_above, new_figure, output_labels, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@styled
+def plot_tau(estimate: TauEstimate, record: Record) -> Figure:
+    """Where tau comes from: the record with its linear simulation, the poles, and tau among the time constants.
+
+    An estimate from a search shows its trials, score against Ts/tau, in place of the linear model.
+
+    Args:
+        estimate: the estimate.
+        record: the training record.
+
+    Returns:
+        The figure.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    figure = new_figure(6.0)
+    rows = figure.add_gridspec(2, 2, height_ratios=[1.2, 1.0])
+    _draw_linear_simulation(figure.add_subplot(rows[0, :]), estimate, record)
+    if estimate.bla is not None:
+        draw_poles(figure.add_subplot(rows[1, 0]), estimate.bla.poles)
+        _draw_time_constants(figure.add_subplot(rows[1, 1]), estimate, 1.0 / np.abs(estimate.bla.poles))
+    elif estimate.trials:
+        _draw_trials(figure.add_subplot(rows[1, :]), estimate)
+    return figure
+
+
+def _draw_linear_simulation(panel: Axes, estimate: TauEstimate, record: Record) -> None:
+    panel.plot(record.t, record.y[:, 0], color=MEASURED, linewidth=1.4, label="measured")
+    if estimate.bla is not None:
+        on_clock = on_one_clock([record], hold=estimate.bla.hold, ts=estimate.bla.ts)[0]
+        simulated = estimate.bla.simulate(on_clock, estimate.bla.x0[0])[:, 0]
+        label = f"linear, order {estimate.bla.order}"
+        panel.plot(on_clock.t, simulated, color=SIMULATED, linewidth=1.1, linestyle="--", label=label)
+    panel.set_title(f"tau = {estimate.tau:.4g} s, Ts/tau = {estimate.ts_over_tau:.3g} ({estimate.method})")
+    legend_above(panel)
+    panel.set_xlabel("time (s)")
+    panel.set_ylabel(output_labels(record.output_names, record.output_units)[0])
+
+
+def _draw_time_constants(panel: Axes, estimate: TauEstimate, constants: np.ndarray) -> None:
+    marks = [*((f"1/|pole {i + 1}|", value) for i, value in enumerate(constants)), ("Ts", estimate.ts)]
+    panel.axvspan(*estimate.spread, color=SIMULATED, alpha=0.15, linewidth=0)
+    panel.axvline(estimate.tau, color=SIMULATED, linewidth=1.6)
+    panel.annotate(" tau", (estimate.tau, 0.92), xycoords=("data", "axes fraction"), color=SIMULATED)
+    for height, (label, value) in enumerate(marks):
+        panel.plot(value, height, "o", color=RESIDUAL if label != "Ts" else MEASURED)
+        panel.annotate(f"  {label}", (value, height), va="center", fontsize="small")
+    panel.set_xscale("log")
+    panel.margins(x=0.35, y=0.35)
+    panel.set_yticks([])
+    panel.set_title("tau, its spread (shaded), and time constants")
+    panel.set_xlabel("seconds")
+
+
+def _draw_trials(panel: Axes, estimate: TauEstimate) -> None:
+    tried = [trial.ts_over_tau for trial in estimate.trials]
+    panel.set_xscale("log")
+    panel.set_xlim(min(tried) / 2, 2 * max(tried))
+    whole = [trial for trial in estimate.trials if trial.status != "stopped early"]
+    early = [trial for trial in estimate.trials if trial.status == "stopped early"]
+    for trials, mark, label in ((whole, "o", "trained to its end"), (early, "x", "stopped early")):
+        panel.plot([t.ts_over_tau for t in trials], [t.score for t in trials], mark, color=RESIDUAL, label=label)
+    panel.axvline(estimate.ts_over_tau, color=SIMULATED, linewidth=1.6, label="chosen")
+    panel.legend()
+    panel.set_xlabel("Ts/tau")
+    panel.set_ylabel("held-out NRMSE")

@@ -1,0 +1,211 @@
+"""Whether a model is good, in words, with the reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tausid.data.records import Record
+from tausid.errors import TausidError
+from tausid.results.report._html import number, share
+from tausid.results.residuals import ResidualTest
+from tausid.results.runs import Experiment, Run
+from tausid.training.starting import approximate
+
+# Least fit in percent for each word. A fit of 85 % leaves an error of 15 % of the output's deviation.
+RATINGS = ((95.0, "Excellent"), (85.0, "Good"), (70.0, "Fair"), (50.0, "Rough"), (-np.inf, "Poor"))
+# A linear model is found from so many samples at most: more take longer than a reader of a report wants to wait.
+LINEAR_SAMPLES = 20_000
+# A model that is as bad on training data gets no praise for being no worse on new data.
+PRAISED = 0.5
+# An error this much larger on new data than on training data is worth a word.
+GAP = 1.5
+# A best step within this share of the last one means that training may not have ended.
+UNFINISHED = 0.05
+
+
+@dataclass(frozen=True)
+class Check:
+    """One reason for or against the model.
+
+    Args:
+        level: `good`, `note` or `bad`.
+        text: the reason.
+    """
+
+    level: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How good the model is.
+
+    Args:
+        word: one word for it.
+        level: `good`, `note` or `bad`.
+        sentence: what was measured.
+        checks: reasons for and against.
+        gauge: fits in percent of what is compared, by name.
+    """
+
+    word: str
+    level: str
+    sentence: str
+    checks: tuple[Check, ...]
+    gauge: dict[str, float]
+
+
+def judge(run: Run, tests: Sequence[ResidualTest | str]) -> Verdict:
+    """Judge a model by its free run over the first test record, or over the training record where there is none.
+
+    Args:
+        run: the run.
+        tests: residual tests of the records to judge by, in their order; a text says why there is none.
+
+    Returns:
+        The verdict.
+    """
+    judged = (run.of_role("test") or run.of_role("train"))[0]
+    score = judged.score
+    output = max(score.nrmse, key=lambda name: score.nrmse[name])  # the worst one
+    fit = score.fit_percent[output]
+    word = next(word for least, word in RATINGS if fit >= least) if np.isfinite(fit) else "Unusable"
+    level = "good" if fit >= 85 else "note" if fit >= 50 else "bad"
+    linear = linear_score(run, judged)
+    gauge = {"this model": max(fit, 0.0)} if np.isfinite(fit) else {"this model": 0.0}
+    if linear is not None:
+        gauge["linear model"] = max(100.0 * (1.0 - linear[output] / score.rmse[output] * score.nrmse[output]), 0.0)
+    checks = (
+        _check_data(run),
+        *_check_gap(run, list(score.nrmse).index(output)),
+        *_check_linear(judged, output, linear),
+        *_check_residuals(tests),
+        *_check_range(run),
+        _check_training(run),
+    )
+    return Verdict(word, level, _sentence(judged, output), checks, gauge)
+
+
+def linear_score(run: Run, judged: Experiment) -> dict[str, float] | None:
+    """RMSE of the best linear approximation of the training records (their beginnings, where they are long) over the
+    judged one, by output.
+
+    Args:
+        run: the run.
+        judged: the record to simulate.
+
+    Returns:
+        The errors; None where there is no linear model.
+    """
+    whole = [experiment.record for experiment in run.of_role("train")]
+    train = [record.part(0, LINEAR_SAMPLES // len(whole)) for record in whole]
+    try:
+        simulated = approximate(train, run.model.config).simulate(judged.record)
+    except (TausidError, np.linalg.LinAlgError):
+        return None
+    first = judged.score.n_skipped
+    errors = np.sqrt(np.nanmean((judged.record.y[first:] - simulated[first:]) ** 2, axis=0))
+    return dict(zip(judged.record.output_names, errors.tolist(), strict=True)) if np.isfinite(errors).all() else None
+
+
+def _sentence(judged: Experiment, output: str) -> str:
+    score, kind = judged.score, "a test record" if judged.role == "test" else "its own training record"
+    unit = _unit(judged.record, output)
+    if score.status != "ok":
+        return f"The free-run simulation of {kind}, {judged.record.name}, leaves the finite numbers."
+    others = "" if len(score.rmse) == 1 else ", the worst of its outputs,"
+    return (
+        f"Simulated freely over {kind} ({judged.record.name}), {output}{others} is wrong by "
+        f"{number(score.rmse[output])}{unit} (RMSE): {share(score.nrmse[output])} of how much it varies. "
+        f"Fit: {score.fit_percent[output]:.1f} %."
+    )
+
+
+def _check_data(run: Run) -> Check:
+    tests = run.of_role("test")
+    if not tests:
+        return Check("note", "No test record was given: the scores are of training data and say little about new data.")
+    if run.model.config.protocol == "paper":
+        return Check("note", "Early stopping looked at the first part of the test record (protocol paper): its score "
+                             "is not that of unseen data.")  # fmt: skip
+    many = (
+        "a test record that training never saw" if len(tests) == 1 else f"{len(tests)} test records, never trained on"
+    )
+    return Check("good", f"Scored on {many}.")
+
+
+def _check_gap(run: Run, output: int) -> Iterator[Check]:
+    if not run.of_role("test"):
+        return
+    # By number: a test record may have other names for its columns.
+    train, test = (list(run.of_role(role)[0].score.nrmse.values())[output] for role in ("train", "test"))
+    if not np.isfinite([train, test]).all() or train == 0:
+        return
+    words = f"{share(train)} of the deviation on the training record, {share(test)} on the test record"
+    if test > GAP * train:
+        yield Check("note", f"The error is {test / train:.1f} times as large on new data: {words}. More varied "
+                            "training data, a smaller network or earlier stopping may help.")  # fmt: skip
+    elif test < PRAISED:
+        yield Check("good", f"About as good on new data as on training data: {words}.")
+
+
+def _check_linear(judged: Experiment, output: str, linear: dict[str, float] | None) -> Iterator[Check]:
+    if linear is None or judged.score.status != "ok":
+        return
+    own, other, unit = judged.score.rmse[output], linear[output], _unit(judged.record, output)
+    words = f"the best linear model of the same data is wrong by {number(other, 3)}{unit}"
+    if own < 0.9 * other:
+        factor = f"{other / own:.1f} times smaller than a linear model's" if own > 0 else "gone"
+        yield Check("good", f"The error is {factor}: {words}.")
+    elif own < 1.1 * other:
+        yield Check("note", f"No better than a linear model: {words}. A linear model may do.")
+    else:
+        yield Check("bad", f"Worse than a linear model: {words}. Use that one, or train longer.")
+
+
+def _check_residuals(tests: Sequence[ResidualTest | str]) -> Iterator[Check]:
+    for test in tests[:1]:
+        if isinstance(test, str):
+            yield Check("note", f"The residuals could not be tested: {test}")
+        elif test.correlated.any():
+            yield from (Check("note", words) for words in test.describe() if "misses dynamics there" in words)
+        elif test.input_names:
+            yield Check("good", "Residuals are not correlated with earlier inputs, as far as this record can tell: "
+                                f"up to {test.cross_bound.min():.2f} may be chance.")  # fmt: skip
+
+
+def _check_range(run: Run) -> Iterator[Check]:
+    tests = run.of_role("test")
+    if not tests or not tests[0].record.nu:
+        return
+    u = np.concatenate([experiment.record.u for experiment in run.of_role("train")])
+    new = tests[0].record.u
+    outside = float(np.mean(((new < u.min(axis=0)) | (new > u.max(axis=0))).any(axis=1)))
+    if outside > 0.01:
+        yield Check("note", f"{share(outside)} of the test inputs lie outside of the range of the training inputs: the "
+                            "model extrapolates there.")  # fmt: skip
+
+
+def _check_training(run: Run) -> Check:
+    status, steps, best = (run.summary.get(name) for name in ("status", "steps", "best_step"))
+    if status == "diverged":
+        return Check("bad", f"Training diverged: {run.summary.get('message', '')}")
+    config = run.model.config
+    most = config.max_steps or config.finish_steps
+    if config.folds and status == "completed" and isinstance(steps, int) and steps < (1 - UNFINISHED) * most:
+        return Check("good", f"{config.folds} folds of the training data chose {steps} of at most {most} steps.")
+    validated = any(np.isfinite(row.validation) for row in run.history)
+    if not validated:
+        return Check("note", f"Trained for {steps} steps without validation: the model is that of the last step.")
+    if status == "completed" and isinstance(steps, int) and isinstance(best, int) and best >= (1 - UNFINISHED) * steps:
+        return Check("note", f"Training may not have ended: the best of {steps} steps is {best}. More steps may help.")
+    return Check("good", f"Training came to its end: the best of {steps} steps is {best}.")
+
+
+def _unit(record: Record, output: str) -> str:
+    unit: Any = dict(zip(record.output_names, record.output_units, strict=True))[output]
+    return f" {unit}" if unit else ""
