@@ -21,19 +21,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import pytest
 from jaxtyping import install_import_hook
 
-CHECKED = (
-    "networks",
-    "models",
-    "losses",
-    "windows",
-    "holds",
-    "steppers",
-    "free_run",
-    "rollout",
-    "evaluation",
-    "residuals",
-)
-install_import_hook([f"tausid.{name}" for name in CHECKED], "beartype.beartype")
+ROOMS = ("data", "linear", "engine", "model", "training", "results", "study")
+install_import_hook([f"tausid.{room}" for room in ROOMS], "beartype.beartype")
 
 
 @pytest.fixture

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import inspect
 import json
-import pkgutil
 import re
 import subprocess
 import sys
@@ -80,25 +78,19 @@ def test_every_public_name_can_be_imported() -> None:
 
 
 def public_callables() -> list[tuple[str, object]]:
-    found = []
-    for module in pkgutil.walk_packages([str(SOURCE)], "tausid."):
-        if ".cli" in module.name or "._" in module.name:
-            continue  # private files show what is public of them in their folder's __init__
-        home = importlib.import_module(module.name)
-        for name, value in vars(home).items():
-            origin = getattr(value, "__module__", None) or ""
-            if name.startswith("_") or not (origin == module.name or origin.startswith(f"{module.name}._")):
+    """What `tausid.__all__` exports, and the public methods of its classes."""
+    found: list[tuple[str, object]] = []
+    for name in tausid.__all__:
+        value = getattr(tausid, name)
+        members = vars(value).items() if inspect.ismodule(value) else [(name, value)]
+        for key, member in members:
+            if key.startswith("_") or not (getattr(member, "__module__", None) or "").startswith("tausid."):
                 continue
-            if inspect.isclass(value):
-                found.append((f"{module.name}.{name}", value))
-                methods = inspect.getmembers(value, lambda m: inspect.isfunction(m) or inspect.ismethod(m))
-                found += [
-                    (f"{module.name}.{name}.{key}", method)
-                    for key, method in methods
-                    if not key.startswith("_") and key in vars(value)
-                ]
-            elif inspect.isfunction(inspect.unwrap(value)) if callable(value) else False:
-                found.append((f"{module.name}.{name}", inspect.unwrap(value)))
+            if inspect.isclass(member):
+                methods = inspect.getmembers(member, lambda m: inspect.isfunction(m) or inspect.ismethod(m))
+                found += [(f"{key}.{n}", m) for n, m in methods if not n.startswith("_") and n in vars(member)]
+            if callable(member):
+                found.append((key, inspect.unwrap(member)))
     return found
 
 

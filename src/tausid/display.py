@@ -11,14 +11,6 @@ CELL = "text-align:left;padding:2px 14px 2px 0;vertical-align:top"
 def html_table(title: str, rows: Iterable[Sequence[object]], *, header: Sequence[str] = ()) -> str:
     """A table with a title, as HTML.
 
-    Args:
-        title: what it is about.
-        rows: the cells of each row, as text or numbers; numbers get four digits.
-        header: names of the columns; none for pairs of names and values.
-
-    Returns:
-        The HTML; nothing from data in it can be anything but text.
-
     Example:
         >>> html_table("a < b", [("x", 1 / 3)])
         '<div><b>a &lt; b</b><table><tr><td style="...">x</td><td style="...">0.3333</td></tr></table></div>'

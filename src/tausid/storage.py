@@ -25,20 +25,7 @@ FORMAT_VERSION = 1
 def write_arrays(
     path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], *, kind: str, content: Mapping[str, Any]
 ) -> Path:
-    """Write arrays and a JSON object as one file; an old file stays whole until the new one is complete.
-
-    Args:
-        path: where to write.
-        arrays: arrays by name.
-        kind: what the file is, `model` or `checkpoint`.
-        content: plain JSON values.
-
-    Returns:
-        The path.
-
-    Raises:
-        StorageError: the file cannot be written.
-    """
+    """Write arrays and a JSON object as one file; an old file stays whole until the new one is complete."""
     from safetensors.numpy import save
 
     arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
@@ -49,18 +36,7 @@ def write_arrays(
 
 
 def read_arrays(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Read a file that `write_arrays` wrote.
-
-    Args:
-        path: the file.
-        kind: what it must be.
-
-    Returns:
-        The arrays by name, and the JSON object.
-
-    Raises:
-        StorageError: no such file; truncated or corrupted; of another program, kind or future version.
-    """
+    """Read a file that `write_arrays` wrote."""
     from safetensors import SafetensorError, safe_open
 
     path = Path(path)
@@ -83,18 +59,7 @@ def read_arrays(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, n
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> Path:
-    """Write a file atomically: to a temporary file in the same folder, to the disk, then renamed.
-
-    Args:
-        path: where to write; missing folders are made.
-        data: the content.
-
-    Returns:
-        The path.
-
-    Raises:
-        StorageError: the folder cannot be made or written.
-    """
+    """Write a file atomically: to a temporary file in the same folder, to the disk, then renamed."""
     path = Path(path)
     with _as_storage_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -113,33 +78,12 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> Path:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
-    """Write a text file atomically.
-
-    Args:
-        path: where to write; missing folders are made.
-        text: the content.
-
-    Returns:
-        The path.
-
-    Raises:
-        StorageError: the folder cannot be made or written.
-    """
+    """Write a text file atomically."""
     return write_bytes(path, text.encode())
 
 
 def check_writable(folder: str | os.PathLike[str]) -> Path:
-    """Make a folder and check that files can be written to it, before hours go into what should lie there.
-
-    Args:
-        folder: the folder.
-
-    Returns:
-        Its path.
-
-    Raises:
-        StorageError: it cannot be made or written.
-    """
+    """Make a folder and check that files can be written to it, before hours go into what should lie there."""
     folder = Path(folder)
     with _as_storage_error(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -17,43 +17,20 @@ NEAR_STEPS = 2.5
 
 
 def has_one_clock(records: Sequence[Record], *, ts: float | None = None) -> bool:
-    """Whether all steps of all records are equal to within a thousandth.
-
-    Args:
-        records: the records.
-        ts: what they must be equal to, in seconds; by default the first record's.
-
-    Returns:
-        False for jitter, gaps, or records of different rates.
-    """
+    """Whether all steps of all records are equal to within a thousandth."""
     ts = records[0].ts if ts is None else ts
     return all(r.is_uniform and abs(r.ts - ts) <= UNIFORM_TOLERANCE * ts for r in records)
 
 
 def median_step(records: Sequence[Record]) -> float:
-    """The sampling time of records: the median over the steps of all of them.
-
-    Args:
-        records: the records.
-
-    Returns:
-        Seconds.
-    """
+    """The sampling time of records: the median over the steps of all of them."""
     if has_one_clock(records):
         return records[0].ts
     return float(np.median(np.concatenate([np.diff(record.t) for record in records])))
 
 
 def spans(records: Sequence[Record], steps: int) -> tuple[float, float]:
-    """The shortest and the longest time that a number of steps in a row takes.
-
-    Args:
-        records: the records.
-        steps: how many steps.
-
-    Returns:
-        Seconds.
-    """
+    """The shortest and the longest time that a number of steps in a row takes."""
     lasts = [record.t[steps:] - record.t[: len(record) - steps] for record in records]
     return float(min(last.min() for last in lasts)), float(max(last.max() for last in lasts))
 
@@ -93,15 +70,7 @@ def split_at_gaps(record: Record, *, least: int = 2, max_gap: float | None = Non
 
 
 def split_steps(t: Float[np.ndarray, "N"], longest: float) -> tuple[Float[np.ndarray, "M"], Int[np.ndarray, "N"]]:
-    """Split long steps into equal parts.
-
-    Args:
-        t: time stamps.
-        longest: longest step in seconds that stays whole.
-
-    Returns:
-        The finer time stamps, and where among them the given ones are.
-    """
+    """Split long steps into equal parts."""
     if np.max(np.diff(t), initial=0.0) <= longest * (1.0 + UNIFORM_TOLERANCE):
         return t, np.arange(len(t))
     parts = np.maximum(np.ceil(np.diff(t) / longest - UNIFORM_TOLERANCE), 1.0)
@@ -112,16 +81,7 @@ def split_steps(t: Float[np.ndarray, "N"], longest: float) -> tuple[Float[np.nda
 def held_between(
     u: Float[np.ndarray, "N nu"], places: Int[np.ndarray, "N"], slopes: Iterable[float]
 ) -> Float[np.ndarray, "M nu"]:
-    """Inputs at the finer time stamps that `split_steps` gave.
-
-    Args:
-        u: inputs at the samples.
-        places: where the samples are among the finer time stamps.
-        slopes: for each input 0 (zero-order hold) or 1 (first-order hold).
-
-    Returns:
-        One row per finer time stamp.
-    """
+    """Inputs at the finer time stamps that `split_steps` gave."""
     if places[-1] + 1 == len(u):
         return u
     fine = np.arange(places[-1] + 1)
@@ -133,17 +93,7 @@ def held_between(
 def inputs_at(
     record: Record, t: Float[np.ndarray, "M"], slopes: Iterable[float], tolerance: float
 ) -> Float[np.ndarray, "M nu"]:
-    """The record's inputs at other times: the sample before, or between the neighbours.
-
-    Args:
-        record: the record.
-        t: the times.
-        slopes: for each input 0 (zero-order hold) or 1 (first-order hold).
-        tolerance: seconds by which a time may lie before a sample and still count as its.
-
-    Returns:
-        The inputs there.
-    """
+    """The record's inputs at other times: the sample before, or between the neighbours."""
     before = np.searchsorted(record.t, t + tolerance, side="right") - 1
     columns = [
         np.interp(t, record.t, record.u[:, i]) if slope else record.u[before, i] for i, slope in enumerate(slopes)
@@ -156,18 +106,6 @@ def on_one_clock(records: Sequence[Record], *, hold: str, ts: float | None = Non
 
     A zero-order-held input becomes its mean over each new step, so that none of its area is lost; a first-order-held
     one is interpolated. Outputs are interpolated between measured neighbours that are near, and missing elsewhere.
-
-    Args:
-        records: the records.
-        hold: `zero` or `first`.
-        ts: the clock in seconds; by default the median step.
-
-    Returns:
-        The records themselves where they have that clock already; resampled ones otherwise.
-
-    Raises:
-        ConfigError: an unknown hold.
-        DataError: a record is shorter than two steps.
     """
     if hold not in ("zero", "first"):
         raise ConfigError(f"`hold` must be 'zero' or 'first' here; got {hold!r}. Choose one.")

@@ -21,21 +21,7 @@ def rollout_adaptive(
     dt: Float[Array, "J-1 B"],
     integrator: Adaptive,
 ) -> Float[Array, "J B nx"]:
-    """Integrate a batch of trajectories with error control, sample by sample, so that no step crosses a jump of u.
-
-    Args:
-        field: `dx/dt` as a function of state and input.
-        x0: initial states.
-        u: inputs at the samples.
-        dt: seconds from each sample to the next.
-        integrator: tolerances and hold.
-
-    Returns:
-        States at the samples.
-
-    Raises:
-        MissingExtraError: diffrax is not installed.
-    """
+    """Integrate a batch of trajectories with error control, sample by sample, so that no step crosses a jump of u."""
     diffrax = _import_diffrax()
     slopes = hold_slopes(integrator.hold, u.shape[-1])
     solver, control = diffrax.Tsit5(), diffrax.PIDController(rtol=integrator.rtol, atol=integrator.atol)

@@ -57,22 +57,7 @@ def rollout(
     integrator: FixedStep,
     engine: Engine = AUTO,
 ) -> Float[Array, "J B nx"]:
-    """Integrate a batch of trajectories with a fixed step (see the contract in `tausid.engine`).
-
-    Args:
-        field: `dx/dt` as a function of state and input.
-        x0: initial states.
-        u: inputs at the samples.
-        dt: seconds from each sample to the next.
-        integrator: stepper, substeps and hold.
-        engine: what computes.
-
-    Returns:
-        States at the samples.
-
-    Raises:
-        ConfigError: an unknown engine, or `fused` where it is not available; the message says why.
-    """
+    """Integrate a batch of trajectories with a fixed step (see the contract in `tausid.engine`)."""
     if engine_taken(field, integrator, engine) == "fused":
         assert isinstance(field, VectorField)
         return rollout_fused(field, x0, u, dt, integrator, threads=engine.threads)
@@ -82,51 +67,19 @@ def rollout(
 def evaluate(
     network: AbstractNetwork, z: Float[Array, "*batch n_in"], engine: Engine = AUTO
 ) -> Float[Array, "*batch n_out"]:
-    """The value of a network at many points, such as the outputs along a rollout.
-
-    Args:
-        network: the network.
-        z: the points, along all axes but the last.
-        engine: what computes; `scan` is the network's own call.
-
-    Returns:
-        `network(z)`.
-
-    Raises:
-        ConfigError: an unknown engine, or `fused` where it is not available; the message says why.
-    """
+    """The value of a network at many points, such as the outputs along a rollout."""
     if _takes_fused(engine, fused_missing() or why_not_network(network)):
         return evaluate_fused(network, z, threads=engine.threads)
     return network(z)
 
 
 def engine_taken(field: Callable[[Array, Array], Array], integrator: FixedStep, engine: Engine = AUTO) -> str:
-    """Which implementation computes a rollout of this model here.
-
-    Args:
-        field: the right-hand side.
-        integrator: how it is integrated.
-        engine: what was asked for.
-
-    Returns:
-        `fused` or `scan`.
-
-    Raises:
-        ConfigError: `fused` where it is not available; the message says why.
-    """
+    """Which implementation computes a rollout of this model here."""
     return "fused" if _takes_fused(engine, fused_missing() or why_not_fused(field, integrator)) else "scan"
 
 
 def describe_engine(field: Callable[[Array, Array], Array], integrator: FixedStep) -> str:
-    """Which engine `auto` takes for a model on this machine, and why, in one sentence.
-
-    Args:
-        field: the right-hand side.
-        integrator: how it is integrated.
-
-    Returns:
-        The sentence.
-    """
+    """Which engine `auto` takes for a model on this machine, and why, in one sentence."""
     reason = fused_missing() or why_not_fused(field, integrator)
     if reason is not None:
         return f"scan, because fused is not available: {reason}"

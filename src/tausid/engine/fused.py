@@ -50,23 +50,7 @@ def rollout_fused(
     *,
     threads: int = 1,
 ) -> Float[Array, "J B nx"]:
-    """Integrate a batch of trajectories with a fixed step (see the contract in `tausid.engine`).
-
-    Args:
-        field: `dx/dt = diag(rate) network([x; u])` with a residual network.
-        x0: initial states.
-        u: inputs at the samples.
-        dt: seconds from each sample to the next.
-        integrator: stepper, substeps and hold.
-        threads: how many threads share the trajectories; for one number of them, results are the same bit by
-            bit from run to run.
-
-    Returns:
-        States at the samples.
-
-    Raises:
-        ConfigError: the engine is missing or does not support the model.
-    """
+    """Integrate a batch of trajectories with a fixed step (see the contract in `tausid.engine`)."""
     refuse_fused(fused_missing() or why_not_fused(field, integrator))
     assert isinstance(field.network, ResidualMLP)
     last = jnp.reshape(field.rate, (-1, 1)) * _last_matrix(field.network)
@@ -90,19 +74,7 @@ def rollout_fused(
 def evaluate_fused(
     network: AbstractNetwork, z: Float[Array, "*batch n_in"], *, threads: int = 1
 ) -> Float[Array, "*batch n_out"]:
-    """The value of a residual network at many points, by the kernel of the rollout.
-
-    Args:
-        network: the network.
-        z: the points, along all axes but the last.
-        threads: how many threads share the points.
-
-    Returns:
-        `network(z)`.
-
-    Raises:
-        ConfigError: the engine is missing or does not support the network.
-    """
+    """The value of a residual network at many points, by the kernel of the rollout."""
     refuse_fused(fused_missing() or why_not_network(network))
     assert isinstance(network, ResidualMLP)
     weights = (*_hidden_weights(network), _last_matrix(network))
@@ -114,15 +86,7 @@ def evaluate_fused(
 
 
 def why_not_fused(field: Callable[[Array, Array], Array], integrator: Integrator) -> str | None:
-    """Why the fused engine does not support a model, in words.
-
-    Args:
-        field: the right-hand side.
-        integrator: how it is integrated.
-
-    Returns:
-        The reason, or None where the model is supported.
-    """
+    """Why the fused engine does not support a model, in words."""
     if not isinstance(field, VectorField):
         return f"the right-hand side must be a `VectorField`; got {type(field).__name__}"
     if not isinstance(integrator, FixedStep):
@@ -131,14 +95,7 @@ def why_not_fused(field: Callable[[Array, Array], Array], integrator: Integrator
 
 
 def why_not_network(network: AbstractNetwork) -> str | None:
-    """Why the fused engine does not support a network, in words.
-
-    Args:
-        network: the network.
-
-    Returns:
-        The reason, or None where the network is supported.
-    """
+    """Why the fused engine does not support a network, in words."""
     if not isinstance(network, ResidualMLP):
         return f"the network must be a `ResidualMLP`; got {type(network).__name__}"
     hidden = len(network.mlp.weights) - 1
@@ -152,11 +109,7 @@ def why_not_network(network: AbstractNetwork) -> str | None:
 
 
 def fused_missing() -> str | None:
-    """Why the fused engine cannot run here, in words.
-
-    Returns:
-        The reason, or None where the compiled library is at hand and JAX computes on the CPU.
-    """
+    """Why the fused engine cannot run here, in words."""
     if os.environ.get("TAUSID_NO_FUSED", "0") not in ("", "0"):
         return "the environment sets TAUSID_NO_FUSED"
     if jax.default_backend() != "cpu":
@@ -166,11 +119,7 @@ def fused_missing() -> str | None:
 
 
 def instruction_sets() -> tuple[str, ...]:
-    """The instruction sets that the compiled library and this processor share, fastest first.
-
-    Returns:
-        Names for `TAUSID_FUSED_ISA`; none where the library is missing.
-    """
+    """The instruction sets that the compiled library and this processor share, fastest first."""
     library = _load()
     if isinstance(library, str):
         return ()
@@ -203,14 +152,7 @@ def _pick_isa() -> int:
 
 
 def refuse_fused(reason: str | None) -> None:
-    """Raise where there is a reason not to take the fused engine.
-
-    Args:
-        reason: from `fused_missing` or `why_not_fused`.
-
-    Raises:
-        ConfigError: with that reason.
-    """
+    """Raise where there is a reason not to take the fused engine."""
     if reason is not None:
         raise ConfigError(f"engine 'fused' is not available: {reason}. Use engine='auto' or engine='scan'.")
 

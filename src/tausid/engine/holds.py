@@ -12,18 +12,7 @@ HOLDS = {"zero": 0.0, "first": 1.0}
 
 
 def hold_slopes(hold: str | tuple[str, ...] | None, nu: int) -> tuple[float, ...]:
-    """How far each input moves towards its next sample within a step: 0 (zero-order) or 1 (first-order).
-
-    Args:
-        hold: `zero` or `first` for all inputs, or one of these per input; None is `zero`.
-        nu: number of inputs.
-
-    Returns:
-        One number per input.
-
-    Raises:
-        ConfigError: an unknown name, or not one per input.
-    """
+    """How far each input moves towards its next sample within a step: 0 (zero-order) or 1 (first-order)."""
     given = hold if isinstance(hold, tuple) else (hold or "zero",)
     names = given if isinstance(hold, tuple) else given * nu
     for name in given:
@@ -40,17 +29,7 @@ def held_input(
     u_next: Float[Array, "*B nu"],
     fraction: Array | float,
 ) -> Float[Array, "*B nu"]:
-    """The input at a fraction of a step: `u_k + slope * fraction * (u_{k+1} - u_k)`.
-
-    Args:
-        slopes: from `hold_slopes`.
-        u_now: inputs at the sample that begins the step.
-        u_next: inputs at the sample that ends it.
-        fraction: where in the step, from 0 to 1.
-
-    Returns:
-        The inputs there.
-    """
+    """The input at a fraction of a step: `u_k + slope * fraction * (u_{k+1} - u_k)`."""
     if not any(slopes):
         return u_now
     return u_now + fraction * jnp.asarray(slopes, u_now.dtype) * (u_next - u_now)

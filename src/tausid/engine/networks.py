@@ -27,17 +27,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 def get_activation(name: str) -> Callable[[Array], Array]:
-    """The activation function of that name.
-
-    Args:
-        name: one of `ACTIVATIONS`.
-
-    Returns:
-        The function.
-
-    Raises:
-        ConfigError: there is no such function.
-    """
+    """The activation function of that name."""
     if name not in ACTIVATIONS:
         raise ConfigError(unknown_name("activation", name, ACTIVATIONS))
     return ACTIVATIONS[name]
@@ -59,14 +49,7 @@ class AbstractNetwork(eqx.Module):
 
     @abstractmethod
     def features(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_features"]:
-        """What the last layer sees at `z`.
-
-        Args:
-            z: inputs, along the last axis.
-
-        Returns:
-            The features, along the last axis.
-        """
+        """What the last layer sees at `z`."""
 
 
 class MLP(eqx.Module):
@@ -93,19 +76,7 @@ class MLP(eqx.Module):
         output_bias: bool,
         bias_range: float = 0.0,
     ) -> "MLP":
-        """Weights uniform in [-weight_range, weight_range], biases in [-bias_range, bias_range].
-
-        Args:
-            rng: source of random numbers.
-            sizes: inputs, hidden layers, outputs.
-            activation: name of the activation function.
-            weight_range: largest magnitude of a weight.
-            output_bias: whether the output layer has a bias.
-            bias_range: largest magnitude of a bias.
-
-        Returns:
-            The network.
-        """
+        """Weights uniform in [-weight_range, weight_range], biases in [-bias_range, bias_range]."""
         get_activation(activation)
         shapes = zip(sizes[1:], sizes[:-1], strict=True)
         weights = tuple(uniform_matrix(rng, shape, weight_range) for shape in shapes)
@@ -120,14 +91,7 @@ class MLP(eqx.Module):
         return out + self.biases[hidden] if len(self.biases) > hidden else out
 
     def features(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_features"]:
-        """What the last layer sees at `z`.
-
-        Args:
-            z: inputs, along the last axis.
-
-        Returns:
-            The features, along the last axis.
-        """
+        """What the last layer sees at `z`."""
         activate = get_activation(self.activation)
         for weight, bias in zip(self.weights[:-1], self.biases[: len(self.weights) - 1], strict=True):
             z = activate(z @ weight.T + bias)
@@ -157,20 +121,7 @@ class ResidualMLP(AbstractNetwork):
         weight_range: float,
         bias_range: float = 0.0,
     ) -> "ResidualMLP":
-        """All weights uniform in [-weight_range, weight_range], biases in [-bias_range, bias_range].
-
-        Args:
-            rng: source of random numbers.
-            n_in: number of inputs.
-            n_out: number of outputs.
-            hidden: width of each hidden layer.
-            activation: name of the activation function.
-            weight_range: largest magnitude of a weight.
-            bias_range: largest magnitude of a bias.
-
-        Returns:
-            The network.
-        """
+        """All weights uniform in [-weight_range, weight_range], biases in [-bias_range, bias_range]."""
         sizes = (n_in, *hidden, n_out)
         return cls(
             uniform_matrix(rng, (n_out, n_in), weight_range),
@@ -189,14 +140,7 @@ class ResidualMLP(AbstractNetwork):
         return self.mlp.weights[-1]
 
     def features(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_features"]:
-        """The last hidden layer at `z`.
-
-        Args:
-            z: inputs, along the last axis.
-
-        Returns:
-            The features, along the last axis.
-        """
+        """The last hidden layer at `z`."""
         return self.mlp.features(z)
 
 
@@ -217,18 +161,7 @@ class Polynomial(AbstractNetwork):
     def random(
         cls, rng: np.random.Generator, n_in: int, n_out: int, *, degree: int, weight_range: float
     ) -> "Polynomial":
-        """All coefficients uniform in [-weight_range, weight_range].
-
-        Args:
-            rng: source of random numbers.
-            n_in: number of inputs.
-            n_out: number of outputs.
-            degree: the highest degree.
-            weight_range: largest magnitude of a coefficient.
-
-        Returns:
-            The polynomial.
-        """
+        """All coefficients uniform in [-weight_range, weight_range]."""
         count = monomials(jnp.zeros(n_in), degree).shape[-1]
         return cls(
             uniform_matrix(rng, (n_out, n_in), weight_range),
@@ -246,14 +179,7 @@ class Polynomial(AbstractNetwork):
         return self.coefficients
 
     def features(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_features"]:
-        """The monomials at `z`.
-
-        Args:
-            z: inputs, along the last axis.
-
-        Returns:
-            The features, along the last axis.
-        """
+        """The monomials at `z`."""
         return monomials(z, self.degree)
 
 
@@ -286,26 +212,12 @@ class Zero(AbstractNetwork):
         return jnp.zeros((self.n_out, 0))
 
     def features(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_features"]:
-        """Nothing is seen.
-
-        Args:
-            z: inputs, along the last axis.
-
-        Returns:
-            The features, along the last axis.
-        """
+        """Nothing is seen."""
         return jnp.zeros((*z.shape[:-1], 0), z.dtype)
 
 
 def monomials(z: Float[Array, "*batch n_in"], degree: int) -> Float[Array, "*batch n_monomials"]:
     """All products of 2 to `degree` entries of `z`, by degree and then in order of the entries' indices.
-
-    Args:
-        z: the variables, along the last axis.
-        degree: the highest degree.
-
-    Returns:
-        The monomials, along the last axis.
 
     Example:
         >>> monomials(jnp.array([2.0, 3.0]), 2)
@@ -325,13 +237,5 @@ def uniform_matrix(rng: np.random.Generator, shape: tuple[int, int], weight_rang
     """A matrix with entries uniform in [-weight_range, weight_range].
 
     Drawn by numpy: JAX would compile a program for every shape, which takes longer than many a training step.
-
-    Args:
-        rng: source of random numbers.
-        shape: rows and columns.
-        weight_range: largest magnitude of an entry.
-
-    Returns:
-        The matrix.
     """
     return jnp.asarray(rng.uniform(-weight_range, weight_range, shape))

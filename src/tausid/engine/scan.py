@@ -21,18 +21,7 @@ def rollout_scan(
     dt: Float[Array, "J-1 B"],
     integrator: FixedStep,
 ) -> Float[Array, "J B nx"]:
-    """Integrate a batch of trajectories with a fixed step (see the contract in `tausid.engine`).
-
-    Args:
-        field: `dx/dt` as a function of state and input.
-        x0: initial states.
-        u: inputs at the samples.
-        dt: seconds from each sample to the next.
-        integrator: stepper, substeps and hold.
-
-    Returns:
-        States at the samples.
-    """
+    """Integrate a batch of trajectories with a fixed step (see the contract in `tausid.engine`)."""
     step = make_step(field, integrator, u.shape[-1])
 
     def advance(x: Array, sample: tuple[Array, Array, Array]) -> tuple[Array, Array]:
@@ -46,16 +35,7 @@ def rollout_scan(
 def make_step(
     field: Callable[[Array, Array], Array], integrator: FixedStep, nu: int
 ) -> Callable[[Array, Array, Array, Array], Array]:
-    """From one sample to the next.
-
-    Args:
-        field: `dx/dt` as a function of state and input.
-        integrator: stepper, substeps and hold.
-        nu: number of inputs.
-
-    Returns:
-        The state after the step, as a function of the state before, the inputs at both samples and the seconds between.
-    """
+    """From one sample to the next."""
     stepper = get_stepper(integrator.stepper)
     slopes = hold_slopes(integrator.hold, nu)
     n = integrator.substeps

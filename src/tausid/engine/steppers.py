@@ -44,17 +44,7 @@ STEPPERS = {stepper.name: stepper for stepper in (EULER, MIDPOINT, HEUN, RK4)}
 
 
 def get_stepper(name: str) -> Stepper:
-    """The method of that name.
-
-    Args:
-        name: `euler`, `midpoint`, `heun` or `rk4`.
-
-    Returns:
-        Its tableau.
-
-    Raises:
-        ConfigError: there is no such method.
-    """
+    """The method of that name."""
     if name not in STEPPERS:
         raise ConfigError(unknown_name("stepper", name, STEPPERS))
     return STEPPERS[name]
@@ -67,18 +57,7 @@ def take_step(
     x: Float[Array, "*B nx"],
     dt: Float[Array, "*B 1"],
 ) -> Float[Array, "*B nx"]:
-    """One step of an explicit Runge-Kutta method.
-
-    Args:
-        stepper: the tableau.
-        derivative: `dx/dt` as a function of state and input.
-        input_at: the input at a fraction of the step, from 0 to 1.
-        x: states before the step.
-        dt: step length of each trajectory.
-
-    Returns:
-        States after the step.
-    """
+    """One step of an explicit Runge-Kutta method."""
     slopes: list[Array] = []
     for row, fraction in zip(stepper.a, stepper.c, strict=True):
         slopes.append(derivative(_advance(x, dt, row, slopes), input_at(fraction)))

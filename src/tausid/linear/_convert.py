@@ -19,27 +19,13 @@ NEGATIVE_ANGLE = 1e-2
 
 
 def check_hold(hold: str) -> None:
-    """Check the name of a hold.
-
-    Args:
-        hold: `zero` or `first`.
-
-    Raises:
-        ConfigError: it is neither.
-    """
+    """Check the name of a hold."""
     if hold not in HOLDS:
         raise ConfigError(unknown_name("hold", hold, HOLDS))
 
 
 def lacks_counterpart(poles: np.ndarray) -> Bool[np.ndarray, "n"]:
-    """Which discrete poles have no real continuous-time counterpart: at zero, or on the negative real axis.
-
-    Args:
-        poles: discrete-time poles.
-
-    Returns:
-        One truth value per pole.
-    """
+    """Which discrete poles have no real continuous-time counterpart: at zero, or on the negative real axis."""
     return (np.abs(poles) < ZERO_POLE) | (np.abs(np.angle(poles)) > (1.0 - NEGATIVE_ANGLE) * np.pi)
 
 
@@ -57,17 +43,6 @@ def to_continuous(
     `A = logm(Ad) / ts`; zero-order hold: `Bd = ts phi1 B`; first-order hold: `Bd = ts phi1^2 B` and
     `Dd = D + C ts phi2 B`, with `phi1 = (e^Z - I) / Z`, `phi2 = (e^Z - I - Z) / Z^2`, `Z = ts A`.
     This inverts `scipy.signal.cont2discrete`.
-
-    Args:
-        Ad: state matrix, discrete time; no eigenvalue for which `lacks_counterpart` holds.
-        Bd: input matrix, discrete time.
-        Cd: output matrix, discrete time.
-        Dd: feedthrough, discrete time.
-        ts: sampling time in seconds.
-        hold: `zero` or `first`.
-
-    Returns:
-        A, B, C, D in continuous time.
     """
     with warnings.catch_warnings():
         # Nearly repeated poles cost digits of the logarithm; scipy warns from 1e-13 on, which no data show.
@@ -87,15 +62,6 @@ def state_offset(
 
     With a first-order hold the next input enters the step; the recursion in standard form then runs on
     `xi = x - ts phi2 B u`. With a zero-order hold both states are one.
-
-    Args:
-        A: state matrix, continuous time.
-        B: input matrix, continuous time.
-        ts: sampling time in seconds.
-        hold: `zero` or `first`.
-
-    Returns:
-        E, zero for a zero-order hold.
     """
     return np.zeros_like(B) if hold == "zero" else _phi(A * ts)[1] @ B * ts
 

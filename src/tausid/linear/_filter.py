@@ -15,14 +15,6 @@ def filter_states(
 
     The Schur form is triangular, so the states follow one after the other from first-order filters, the last
     one first. Its basis is unitary: repeated and nearly repeated poles cost no accuracy, unlike a modal form.
-
-    Args:
-        A: state matrix, discrete time.
-        drive: what is added to each state in each step; the last sample is not used.
-        x0: states at the first sample.
-
-    Returns:
-        States at all samples.
     """
     real = not np.any(np.iscomplex(np.linalg.eigvals(A)))
     triangular, basis = schur(A, output="real" if real else "complex")
@@ -42,15 +34,5 @@ def simulate_states(
     u: Float[np.ndarray, "N nu"],
     x0: Float[np.ndarray, "n"],
 ) -> Float[np.ndarray, "N n"]:
-    """Solve `x[k+1] = A x[k] + B u[k]`, time first.
-
-    Args:
-        A: state matrix, discrete time.
-        B: input matrix, discrete time.
-        u: inputs at the samples.
-        x0: state at the first sample.
-
-    Returns:
-        States at all samples.
-    """
+    """Solve `x[k+1] = A x[k] + B u[k]`, time first."""
     return filter_states(A, (B @ u.T)[:, None, :], x0[:, None])[:, 0, :].T

@@ -198,15 +198,7 @@ class LinearModel:
 
 
 def check_clock(record: Record, ts: float) -> None:
-    """Check that a record is sampled uniformly with a given sampling time.
-
-    Args:
-        record: the record.
-        ts: the sampling time that it must have, in seconds.
-
-    Raises:
-        DataError: it is not.
-    """
+    """Check that a record is sampled uniformly with a given sampling time."""
     if not record.is_uniform:
         steps = np.diff(record.t)
         raise DataError(

@@ -124,17 +124,7 @@ def solve_linear_part(
     *,
     feedthrough: bool,
 ) -> OutputErrorFit:
-    """Find B, D and the initial states that simulate best with given A and C (linear least squares).
-
-    Args:
-        A: state matrix, discrete time, stable.
-        C: output matrix.
-        signals: the records.
-        feedthrough: whether D is free; else it is zero.
-
-    Returns:
-        The fit.
-    """
+    """Find B, D and the initial states that simulate best with given A and C (linear least squares)."""
     nx, (ny, nu) = len(A), (len(C), signals[0].u.shape[1])
     regressors, starts = zip(*(_regressors(A, C, s, feedthrough=feedthrough) for s in signals), strict=True)
     targets = [s.y.T[_known(s)] for s in signals]
@@ -156,18 +146,7 @@ def refine(
     feedthrough: bool,
     effort: Effort = THOROUGH,
 ) -> OutputErrorFit:
-    """Search for the stable model of least simulation error near a start.
-
-    Args:
-        A: state matrix to start from, discrete time, stable.
-        C: output matrix to start from.
-        signals: the records.
-        feedthrough: whether D is free.
-        effort: how many searches, and how many steps in each.
-
-    Returns:
-        The fit at the minimum.
-    """
+    """Search for the stable model of least simulation error near a start."""
     chart = Chart.at(A, C)
     fit = solve_linear_part(chart.A, chart.C, signals, feedthrough=feedthrough)
     for _ in range(effort.searches):
@@ -318,30 +297,14 @@ def _sensitivity(fit: OutputErrorFit, slopes: np.ndarray, x0: np.ndarray, signal
 def output_normal_basis(
     A: Float[np.ndarray, "n n"], C: Float[np.ndarray, "ny n"]
 ) -> tuple[Float[np.ndarray, "n n"], Float[np.ndarray, "n n"]]:
-    """The change of states that makes the observability Gramian the identity, and its inverse.
-
-    Args:
-        A: state matrix, discrete time, stable.
-        C: output matrix.
-
-    Returns:
-        T of `T x`, and its inverse.
-    """
+    """The change of states that makes the observability Gramian the identity, and its inverse."""
     values, vectors = np.linalg.eigh(gramian(A.T, C.T))
     root = np.sqrt(np.maximum(values, 1e-15 * values[-1]))
     return root[:, None] * vectors.T, vectors / root
 
 
 def gramian(A: Float[np.ndarray, "n n"], B: Float[np.ndarray, "n m"]) -> Float[np.ndarray, "n n"]:
-    """Gramian P of `P = A P A' + B B'`, symmetric.
-
-    Args:
-        A: state matrix, discrete time, stable.
-        B: input matrix, or the transposed output matrix together with the transposed A.
-
-    Returns:
-        The Gramian.
-    """
+    """Gramian P of `P = A P A' + B B'`, symmetric."""
     with warnings.catch_warnings():
         # Poles close to the unit circle make the equation ill-conditioned; callers floor the eigenvalues.
         warnings.simplefilter("ignore", LinAlgWarning)

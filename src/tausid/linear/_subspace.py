@@ -71,14 +71,7 @@ class Subspace:
 
 
 def longest_horizon(signals: Sequence[Signals]) -> int:
-    """The most block rows per half for which the Hankel matrices are not taller than they are wide.
-
-    Args:
-        signals: the records; those shorter than two horizons add no column.
-
-    Returns:
-        The horizon in samples; zero for records that are too short for any.
-    """
+    """The most block rows per half for which the Hankel matrices are not taller than they are wide."""
     channels = signals[0].u.shape[1] + signals[0].y.shape[1]
     lengths = np.array([len(s.u) for s in signals])
     horizons = np.arange(1, lengths.max() // 2 + 1)
@@ -87,15 +80,7 @@ def longest_horizon(signals: Sequence[Signals]) -> int:
 
 
 def decompose(signals: Sequence[Signals], horizon: int) -> Subspace:
-    """Project the future outputs onto what the past says and the future inputs do not.
-
-    Args:
-        signals: the records; no Hankel column crosses from one to the next.
-        horizon: block rows of past and of future.
-
-    Returns:
-        The subspace.
-    """
+    """Project the future outputs onto what the past says and the future inputs do not."""
     blocks = [_hankel(s, horizon) for s in signals if len(s.u) >= 2 * horizon]
     data = np.concatenate(blocks, axis=1)
     data = data[:, :: -(-data.shape[1] // MAX_COLUMNS)]
@@ -122,30 +107,13 @@ def _delayed(values: Float[np.ndarray, "N n"], rows: int) -> Float[np.ndarray, "
 
 
 def spread_poles(nx: int, ny: int, samples: int) -> tuple[Float[np.ndarray, "nx nx"], Float[np.ndarray, "ny nx"]]:
-    """A start that needs no data: time constants evenly spread on a log scale, seen by all outputs.
-
-    Args:
-        nx: order.
-        ny: number of outputs.
-        samples: length of the record; the slowest time constant is a fifth of it.
-
-    Returns:
-        A and C.
-    """
+    """A start that needs no data: time constants evenly spread on a log scale, seen by all outputs."""
     constants = np.geomspace(2.0, max(samples / 5.0, 4.0), nx) if nx > 1 else np.array([5.0])
     return np.diag(np.exp(-1.0 / constants)), np.ones((ny, nx))
 
 
 def move_inside(A: Float[np.ndarray, "n n"], radius: float) -> Float[np.ndarray, "n n"]:
-    """Mirror eigenvalues outside the unit circle into it, `p -> 1 / conj(p)`, and keep all within a radius.
-
-    Args:
-        A: state matrix, discrete time.
-        radius: the largest modulus allowed, below one.
-
-    Returns:
-        A real matrix with the same eigenvectors.
-    """
+    """Mirror eigenvalues outside the unit circle into it, `p -> 1 / conj(p)`, and keep all within a radius."""
     poles, modes = np.linalg.eig(A)
     modulus = np.abs(poles)
     inside = np.where(modulus > 1.0, 1.0 / np.maximum(modulus, 1.0), modulus)
@@ -156,16 +124,7 @@ def move_inside(A: Float[np.ndarray, "n n"], radius: float) -> Float[np.ndarray,
 def keep_modes(
     A: Float[np.ndarray, "n n"], C: Float[np.ndarray, "ny n"], keep: Bool[np.ndarray, "n"]
 ) -> tuple[Float[np.ndarray, "m m"], Float[np.ndarray, "ny m"]]:
-    """Restrict A and C to the modes marked in `keep` (modal truncation).
-
-    Args:
-        A: state matrix.
-        C: output matrix.
-        keep: one truth value per eigenvalue, in the order of `numpy.linalg.eig`; equal within each pair.
-
-    Returns:
-        A and C of the smaller system, with exactly the eigenvalues kept.
-    """
+    """Restrict A and C to the modes marked in `keep` (modal truncation)."""
     _, modes = np.linalg.eig(A)
     kept = modes[:, keep]
     basis = np.linalg.svd(np.concatenate([kept.real, kept.imag], axis=1))[0][:, : int(np.sum(keep))]

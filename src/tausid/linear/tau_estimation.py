@@ -89,21 +89,6 @@ def estimate_linear_tau(
     Records with jitter, gaps or several rates are resampled onto their median step first. Records without an input
     have no linear approximation: tau then comes from the outputs themselves.
 
-    Args:
-        records: one record or several.
-        method: `bla`: the states along the simulation of the records; `spectrum`: the states that the inputs
-            would cause if each record repeated for ever, from U and G(j omega) over the whole spectrum, with
-            all images that the hold causes above the Nyquist frequency. The same number on periodic data.
-        nx: order of the linear approximation, or `"auto"`.
-        hold: what u does between samples, `zero` or `first`.
-
-    Returns:
-        The estimate, with the linear approximation.
-
-    Raises:
-        ConfigError: unknown method or hold, or `nx` out of range.
-        DataError: the records cannot carry a linear approximation (see `estimate_bla`).
-
     Example:
         >>> from tausid import Record
         >>> t = np.arange(0.0, 100.0, 0.1)
@@ -134,18 +119,7 @@ def estimate_linear_tau(
 
 
 def linear_records(records: Sequence[Record], *, hold: str) -> tuple[Record, ...]:
-    """What of the records a linear approximation is made from: one clock, and not more samples than it needs.
-
-    Args:
-        records: the records.
-        hold: `zero` or `first`.
-
-    Returns:
-        The same records where they have one clock and at most 200 000 samples each.
-
-    Raises:
-        DataError: a record is shorter than two steps of the clock.
-    """
+    """What of the records a linear approximation is made from: one clock, and not more samples than it needs."""
     shorter = [r if len(r) <= LINEAR_SAMPLES else r.part(0, LINEAR_SAMPLES, name=r.name) for r in records]
     return on_one_clock(shorter, hold=hold)
 
@@ -155,12 +129,6 @@ def tau_of_outputs(records: Sequence[Record]) -> float:
 
     White noise adds the same to the mean squared difference over one step, D1, and over two, D2; so the mean square
     of the derivative is `(D2 - D1) / (3 ts^2)`, or `D1 / ts^2` where that is not positive.
-
-    Args:
-        records: the records.
-
-    Returns:
-        Seconds.
     """
     several = linear_records(records, hold="zero")
     scaling = Scaling.from_records(several)
@@ -190,22 +158,7 @@ def tau_of_model(
     method: str = "bla",
     x0: Float[np.ndarray, "records nx"] | None = None,
 ) -> tuple[float, Float[np.ndarray, "nx"]]:
-    """Tau of a linear model's states in the model's own basis, over the inputs of records.
-
-    Args:
-        model: the linear model.
-        records: one record or several.
-        method: `bla` (simulation) or `spectrum` (steady state of the repeated record), as in `estimate_linear_tau`.
-        x0: state at the first sample of each record, shape (records, nx); None: fitted to the first outputs.
-            Not used by `spectrum`.
-
-    Returns:
-        Tau for all states, and tau of each state, shape (nx,); in seconds.
-
-    Raises:
-        ConfigError: unknown method.
-        DataError: other channels or another clock than the model's.
-    """
+    """Tau of a linear model's states in the model's own basis, over the inputs of records."""
     if method not in LINEAR_METHODS:
         raise ConfigError(unknown_name("method", method, LINEAR_METHODS))
     several = as_records(records)

@@ -19,32 +19,13 @@ CAME_LATER = "initial.seen"
 
 
 def named_arrays(tree: PyTree[Array]) -> dict[str, np.ndarray]:
-    """All arrays of a tree by their path, such as `f.mlp.weights[0]`.
-
-    Args:
-        tree: a model, or any tree of arrays.
-
-    Returns:
-        The arrays by name.
-    """
+    """All arrays of a tree by their path, such as `f.mlp.weights[0]`."""
     leaves = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_array))[0]
     return {_path_name(path): np.asarray(leaf) for path, leaf in leaves}
 
 
 def fill_arrays(tree: PyTree[Array], arrays: Mapping[str, np.ndarray]) -> PyTree[Array]:
-    """The tree with its arrays replaced by those of the same names.
-
-    Args:
-        tree: a model, or any tree of arrays.
-        arrays: what `named_arrays` gave.
-
-    Returns:
-        The tree with the new arrays.
-
-    Raises:
-        KeyError: an array is missing.
-        TypeError: an array has another shape.
-    """
+    """The tree with its arrays replaced by those of the same names."""
 
     def replace(path: Any, leaf: Any) -> Any:
         if not eqx.is_array(leaf):

@@ -29,23 +29,7 @@ def build_state_space(
     rng: np.random.Generator,
     physics: KnownPart | None = None,
 ) -> StateSpace:
-    """An untrained model with random weights.
-
-    Args:
-        config: sizes, kinds and initialization.
-        tau: the normalization constant.
-        nu: number of inputs.
-        ny: number of outputs.
-        n_records: number of training records, for free initial states.
-        rng: source of random numbers.
-        physics: known equations, if there are any; a network that corrects them starts at zero.
-
-    Returns:
-        The model.
-
-    Raises:
-        ConfigError: tau has one value per state, but not nx of them.
-    """
+    """An untrained model with random weights."""
     nx = config.order
     if tau.factor.shape not in ((), (nx,)):
         raise ConfigError(
@@ -73,17 +57,7 @@ def build_state_space(
 
 
 def make_network(config: Config, n_in: int, n_out: int, rng: np.random.Generator) -> AbstractNetwork:
-    """A network of the configured kind with random weights.
-
-    Args:
-        config: kind, sizes and initialization.
-        n_in: number of inputs.
-        n_out: number of outputs.
-        rng: source of random numbers.
-
-    Returns:
-        The network.
-    """
+    """A network of the configured kind with random weights."""
     if config.network == "polynomial":
         polynomial = Polynomial.random(rng, n_in, n_out, degree=config.degree, weight_range=config.weight_range)
         return _grown_from_zero(polynomial, config)
@@ -100,43 +74,21 @@ def make_network(config: Config, n_in: int, n_out: int, rng: np.random.Generator
 
 
 def start_at_zero(network: AbstractNetwork, n_rows: int) -> AbstractNetwork:
-    """The network with its first values zero everywhere; the others, and what lies before the last layer, stay.
-
-    Args:
-        network: a residual network or a polynomial.
-        n_rows: how many values become zero.
-
-    Returns:
-        The network.
-    """
+    """The network with its first values zero everywhere; the others, and what lies before the last layer, stay."""
     for where in (lambda n: n.linear, readout_of(network)):
         network = eqx.tree_at(where, network, where(network).at[:n_rows].set(0.0))
     return network
 
 
 def nonlinear_part(network: AbstractNetwork | MLP) -> PyTree:
-    """Everything of a network but its linear part.
-
-    Args:
-        network: f, g or the encoder's; or a tree of the same shape.
-
-    Returns:
-        Its hidden layers, or its coefficients of degree two and more.
-    """
+    """Everything of a network but its linear part."""
     if isinstance(network, Polynomial):
         return network.coefficients
     return network.mlp if isinstance(network, ResidualMLP) else network
 
 
 def readout_of(network: AbstractNetwork) -> Callable[[Any], Array]:
-    """Where a network keeps its `readout`, for `eqx.tree_at`.
-
-    Args:
-        network: a residual network or a polynomial.
-
-    Returns:
-        From such a network to that array.
-    """
+    """Where a network keeps its `readout`, for `eqx.tree_at`."""
     return (lambda n: n.coefficients) if isinstance(network, Polynomial) else (lambda n: n.mlp.weights[-1])
 
 

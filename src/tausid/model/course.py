@@ -46,29 +46,13 @@ class Simulation:
 
 
 def make_integrator(config: Config, ts: float) -> FixedStep:
-    """How a model is integrated: with enough substeps that none of a median step is longer than `max_dt`.
-
-    Args:
-        config: stepper, substeps, hold and `max_dt`.
-        ts: the median step in seconds.
-
-    Returns:
-        The integrator.
-    """
+    """How a model is integrated: with enough substeps that none of a median step is longer than `max_dt`."""
     least = 1 if config.max_dt is None else int(np.ceil(ts / config.max_dt - UNIFORM_TOLERANCE))
     return FixedStep(config.stepper, max(config.substeps, least), config.hold)
 
 
 def longest_step(config: Config, ts: float) -> float:
-    """The longest step that is integrated as one, in the substeps of `make_integrator`; longer ones are split.
-
-    Args:
-        config: substeps and `max_dt`.
-        ts: the median step in seconds.
-
-    Returns:
-        Seconds.
-    """
+    """The longest step that is integrated as one, in the substeps of `make_integrator`; longer ones are split."""
     if config.max_dt is None:
         return WHOLE_STEP * ts
     return config.max_dt * make_integrator(config, ts).substeps

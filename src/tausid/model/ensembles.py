@@ -227,12 +227,6 @@ AnyModel = Model | EnsembleModel
 def trimmed_mean(values: Float[np.ndarray, "members *shape"]) -> Float[np.ndarray, "*shape"]:
     """The mean over the first axis without the fifth at each end; of three the median.
 
-    Args:
-        values: what to take the mean of.
-
-    Returns:
-        The mean.
-
     Example:
         >>> trimmed_mean(np.array([1.0, 2.0, 3.0, 4.0, 500.0])).item()
         3.0

@@ -128,19 +128,7 @@ def evaluate_records(model: AnyModel, records: Records, *, skip: int | None = No
 def score_simulations(
     simulations: Sequence[Simulation], several: Sequence[Record], *, skip: int | None = None
 ) -> Scores:
-    """Score simulations of several records, each of them and all together.
-
-    Args:
-        simulations: one per record.
-        several: the measured records.
-        skip: leading samples of each record not to score.
-
-    Returns:
-        The scores.
-
-    Raises:
-        DataError: a record has no sample left to score.
-    """
+    """Score simulations of several records, each of them and all together."""
     pairs = list(zip(several, simulations, strict=True))
     scores = tuple(score_simulation(simulation, record, skip=skip) for record, simulation in pairs)
     skipped = [score.n_skipped for score in scores]
@@ -160,19 +148,7 @@ def score_simulations(
 
 
 def score_simulation(simulation: Simulation, record: Record, *, skip: int | None = None) -> Score:
-    """Score a simulation on the record's own time stamps.
-
-    Args:
-        simulation: from `Model.simulate` without `dt`.
-        record: the measured record.
-        skip: leading samples not to score; at least those of the initial state.
-
-    Returns:
-        The score, per output.
-
-    Raises:
-        DataError: another length than the record's, or no sample is left to score.
-    """
+    """Score a simulation on the record's own time stamps."""
     if len(simulation.y) != len(record):
         raise DataError(
             f"a simulation must have the record's {len(record)} samples to be scored; got {len(simulation.y)}. "
@@ -210,15 +186,7 @@ def _score(
 
 
 def check_skip(record: Record, skip: int) -> None:
-    """Check that samples are left to score.
-
-    Args:
-        record: the measured record.
-        skip: leading samples not to score.
-
-    Raises:
-        DataError: none is left.
-    """
+    """Check that samples are left to score."""
     if not np.isfinite(record.y[skip:]).any(axis=0).all():
         raise DataError(
             f"record {record.name!r} must have measured outputs after the {skip} skipped samples; it has none. "

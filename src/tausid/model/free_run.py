@@ -29,29 +29,14 @@ LONG, PIECE = 2**17, 2**14
 
 
 def initial_samples(config: Config) -> int:
-    """How many leading samples of a new record go into its initial state, and so not into its score.
-
-    Args:
-        config: the settings of the model.
-
-    Returns:
-        max(na, nb) for an encoder; as many as `estimated_samples` where the state is estimated.
-    """
+    """How many leading samples of a new record go into its initial state, and so not into its score."""
     if config.initial_state == "free":
         return estimated_samples(config)
     return max(config.na, config.nb)
 
 
 def estimated_samples(config: Config, available: int | None = None) -> int:
-    """How many samples an initial state is estimated from, by least squares.
-
-    Args:
-        config: the settings of the model.
-        available: samples that there are. Of few, half are left to be simulated, as long as `auto` has its least.
-
-    Returns:
-        `initial_samples`, which is 20 where it is still `auto`, or 5 nx, if that is more.
-    """
+    """How many samples an initial state is estimated from, by least squares."""
     per_state = 0 if config.nx == AUTO else SAMPLES_PER_STATE * config.order
     asked = LEAST_FOR_INITIAL_STATE if isinstance(config.initial_samples, str) else config.initial_samples
     wanted = max(asked, per_state)
@@ -69,19 +54,7 @@ def run(
     integrator: Integrator,
     engine: Engine,
 ) -> tuple[Float[Array, "N nx"], Float[Array, "N ny"]]:
-    """States and outputs of one trajectory from its initial state.
-
-    Args:
-        model: the model.
-        x0: state at the first sample.
-        u: inputs, normalized.
-        dt: seconds from each sample to the next.
-        integrator: how to integrate.
-        engine: what computes, for a fixed step.
-
-    Returns:
-        States and outputs, normalized.
-    """
+    """States and outputs of one trajectory from its initial state."""
     batch = (x0[None], u[:, None], dt[:, None])
     if isinstance(integrator, Adaptive):
         from tausid.engine.adaptive import rollout_adaptive
@@ -110,17 +83,7 @@ def encode(
     past_y: Float[Array, "n_past ny"],
     lag: Float[Array, "n_past"] | None = None,
 ) -> Float[Array, "nx"]:
-    """The encoder's state after one stretch of past samples.
-
-    Args:
-        model: a model with an encoder.
-        past_u: inputs, normalized, from old to new.
-        past_y: outputs, normalized, from old to new.
-        lag: how much longer ago than the nominal steps each sample was, in median steps, for an encoder that sees it.
-
-    Returns:
-        The state.
-    """
+    """The encoder's state after one stretch of past samples."""
     columns = None if lag is None else lag[:, None]
     return model.initial(past_u[:, None], past_y[:, None], jnp.zeros(1, jnp.int32), columns)[0]
 
@@ -138,17 +101,6 @@ def estimate_initial_state(
     `min over x0 of sum (y - y_hat)^2 + |tightness (x0 - expected)|^2` over the measured samples (eq. 3 with theta
     fixed), by Gauss-Newton steps in a trust region, with derivatives through the rollout. Where one of the states seen
     in training leads to a much lower minimum, that is taken.
-
-    Args:
-        model: the model.
-        u: inputs, normalized.
-        y: outputs, normalized; NaN where missing.
-        dt: seconds from each sample to the next.
-        integrator: how to integrate.
-        guess: state to start from.
-
-    Returns:
-        The state at the first sample; samples at which the simulation is not finite count as far off.
     """
     from scipy.optimize import least_squares
 

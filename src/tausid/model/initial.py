@@ -92,14 +92,7 @@ class FreeState(AbstractInitialState):
 
     @classmethod
     def unknown(cls, x0: Float[Array, "n_records nx"]) -> FreeState:
-        """Initial states of records; nothing is known of other states.
-
-        Args:
-            x0: one state per training record.
-
-        Returns:
-            The initial states.
-        """
+        """Initial states of records; nothing is known of other states."""
         nx = x0.shape[1]
         return cls(x0, jnp.zeros(nx), jnp.zeros((nx, nx)), jnp.zeros((SEEN_STATES, nx)))
 

@@ -65,20 +65,7 @@ class StateFinder:
     longest_step: float
 
     def find(self, record: Record, x0: ArrayLike | str | None) -> Begin:
-        """The first simulated sample, and the state there.
-
-        Args:
-            record: the record.
-            x0: `encoder`; `refine`, from there by least squares; a state; None for what the model was trained with.
-
-        Returns:
-            Where the simulation begins.
-
-        Raises:
-            ConfigError: an unknown way, an encoder that the model does not have, or a state of another size or with
-                numbers that are not finite.
-            DataError: too few samples, or outputs that are missing.
-        """
+        """The first simulated sample, and the state there."""
         self._check(x0)
         initial = self.state_space.initial
         if x0 is not None and not isinstance(x0, str):
@@ -89,16 +76,7 @@ class StateFinder:
         return self._estimate(record, encoded) if x0 == "refine" else encoded
 
     def check(self, record: Record, x0: ArrayLike | str | None = None) -> None:
-        """Check that a beginning can be found, without an estimate by least squares.
-
-        Args:
-            record: the record.
-            x0: as for `find`.
-
-        Raises:
-            ConfigError: as `find`.
-            DataError: as `find`.
-        """
+        """Check that a beginning can be found, without an estimate by least squares."""
         self._check(x0)
         estimated = x0 == "refine" if isinstance(x0, str) else isinstance(self.state_space.initial, FreeState)
         if x0 is None or isinstance(x0, str):

@@ -11,16 +11,7 @@ from jaxtyping import Array, Bool, Float
 def fill_past(
     y: Float[Array, "n_past B ny"], measured: Bool[Array, "n_past B ny"], lag: Float[Array, "n_past B"] | None
 ) -> Float[Array, "n_past B ny"]:
-    """Past outputs without holes: missing ones between two measured ones are interpolated over time.
-
-    Args:
-        y: past outputs, the last measured one where missing, which stays where none is measured after it.
-        measured: where they were measured.
-        lag: how much longer ago than the nominal steps each sample was, in median steps; None on one clock.
-
-    Returns:
-        The outputs.
-    """
+    """Past outputs without holes: missing ones between two measured ones are interpolated over time."""
     n = y.shape[0]
     places = jnp.arange(n)[:, None, None]
     before = jax.lax.cummax(jnp.where(measured, places, -1), axis=0)
@@ -36,15 +27,7 @@ def fill_past(
 
 
 def at_nominal_times(values: Float[Array, "n_past B n"], lag: Float[Array, "n_past B"]) -> Float[Array, "n_past B n"]:
-    """Past samples interpolated at n, n - 1, ..., 1 median steps ago; the newest and the oldest one beyond the ends.
-
-    Args:
-        values: the samples.
-        lag: how much longer ago than the nominal steps each was, in median steps.
-
-    Returns:
-        What they would have been on a regular clock, up to the interpolation.
-    """
+    """Past samples interpolated at n, n - 1, ..., 1 median steps ago; the newest and the oldest one beyond the ends."""
     n = values.shape[0]
     nominal = -jnp.arange(n, 0, -1, dtype=lag.dtype)
     interpolate = jax.vmap(jnp.interp, in_axes=(None, None, 1), out_axes=1)  # over channels
@@ -52,14 +35,7 @@ def at_nominal_times(values: Float[Array, "n_past B n"], lag: Float[Array, "n_pa
 
 
 def hold_missing(y: Float[np.ndarray, "N ny"]) -> Float[np.ndarray, "N ny"]:
-    """Outputs with the last measured one where one is missing, and the first one before that.
-
-    Args:
-        y: outputs, NaN where missing.
-
-    Returns:
-        Outputs without NaN; zero for one that is never measured.
-    """
+    """Outputs with the last measured one where one is missing, and the first one before that."""
     measured = ~np.isnan(y)
     last = np.maximum.accumulate(np.where(measured, np.arange(len(y))[:, None], -1), axis=0)
     place = np.where(last < 0, measured.argmax(axis=0), last)
@@ -71,13 +47,6 @@ def past_is_known(y: Float[np.ndarray, "N ny"], n_past: int) -> Bool[np.ndarray,
 
     Recently is within the last `n_past` samples, or within the usual distance of measured samples where an output is
     measured more rarely than that.
-
-    Args:
-        y: outputs, NaN where missing.
-        n_past: samples that the encoder sees.
-
-    Returns:
-        One answer per sample.
     """
     if n_past == 0:
         return np.ones(len(y), bool)

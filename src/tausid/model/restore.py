@@ -27,21 +27,7 @@ def make_model(
     content: Mapping[str, Any],
     physics: AbstractPhysics | type[AbstractPhysics] | None,
 ) -> Model:
-    """A model from what its file holds.
-
-    Args:
-        path: the file, for messages.
-        arrays: its arrays by name.
-        content: its plain values.
-        physics: class of the known equations, where it is not one of the package's own.
-
-    Returns:
-        The model.
-
-    Raises:
-        StorageError: the content does not describe a model.
-        ConfigError: the class of its known equations must be given, or is another.
-    """
+    """A model from what its file holds."""
     kind = _find_plant(content["physics"]["name"], physics) if "physics" in content else None
     try:
         config = Config.from_dict(content["config"])
@@ -80,16 +66,7 @@ def make_model(
 
 
 def with_limits(state_space: StateSpace, config: Config, scaling: Scaling) -> StateSpace:
-    """The model with the limits of its outputs.
-
-    Args:
-        state_space: the model.
-        config: the limits in physical units, one pair per output.
-        scaling: physical to normalized units.
-
-    Returns:
-        The model; as it is where no output has a limit.
-    """
+    """The model with the limits of its outputs."""
     limits = config.output_limits
     if isinstance(limits, str):
         return state_space

@@ -98,43 +98,18 @@ class StateSpace(eqx.Module):
         return network if self.physics is None else CorrectedField(self.physics, network)
 
     def derivative(self, x: Float[Array, "*B nx"], u: Float[Array, "*B nu"]) -> Float[Array, "*B nx"]:
-        """The state derivative per second, `diag(1/tau) f(x, u)`.
-
-        Args:
-            x: states.
-            u: inputs, normalized.
-
-        Returns:
-            Their derivatives.
-        """
+        """The state derivative per second, `diag(1/tau) f(x, u)`."""
         return self.field(x, u)
 
     def output(self, x: Float[Array, "*B nx"], u: Float[Array, "*B nu"]) -> Float[Array, "*B ny"]:
-        """The output, `g(x, u)`, or `g(x)` where there is no feedthrough; within its limits where it has some.
-
-        Args:
-            x: states.
-            u: inputs, normalized.
-
-        Returns:
-            Outputs, normalized.
-        """
+        """The output, `g(x, u)`, or `g(x)` where there is no feedthrough; within its limits where it has some."""
         y = self.g(jnp.concatenate([x, u], axis=-1) if self.feedthrough else x)
         return self.limit(self.with_known_output(y, x, u))
 
     def with_known_output(
         self, y: Float[Array, "*B ny"], x: Float[Array, "*B nx"], u: Float[Array, "*B nu"]
     ) -> Float[Array, "*B ny"]:
-        """The outputs of g plus those of known equations, where there are any.
-
-        Args:
-            y: `g(x, u)`.
-            x: states.
-            u: inputs, normalized.
-
-        Returns:
-            Outputs, normalized.
-        """
+        """The outputs of g plus those of known equations, where there are any."""
         return y if self.physics is None else y + self.physics.output(x, u)
 
     def limit(self, y: Float[Array, "*B ny"]) -> Float[Array, "*B ny"]:
@@ -142,28 +117,13 @@ class StateSpace(eqx.Module):
 
         An output beyond its limit, where a smaller one was measured, still has a way back; where the limit itself was
         measured there is no error, and so no gradient.
-
-        Args:
-            y: values of g.
-
-        Returns:
-            The outputs.
         """
         return y if self.limits is None else clip_straight(y, *jnp.asarray(self.limits, y.dtype).T)
 
 
 @jax.custom_jvp
 def clip_straight(y: Float[Array, "*B ny"], low: Float[Array, "ny"], high: Float[Array, "ny"]) -> Float[Array, "*B ny"]:
-    """`y` within limits, with the derivative of `y` itself.
-
-    Args:
-        y: values.
-        low: lowest values.
-        high: highest values.
-
-    Returns:
-        The clipped values.
-    """
+    """`y` within limits, with the derivative of `y` itself."""
     return jnp.clip(y, low, high)
 
 
@@ -174,26 +134,13 @@ def negative_definite(free: Float[Array, "nx nx"]) -> Float[Array, "nx nx"]:
     """`A = -(L L' + SLOWEST I) + (S - S')`: A + A' is negative definite whatever the parameters are.
 
     Every matrix whose symmetric part has no eigenvalue above -SLOWEST can be written so.
-
-    Args:
-        free: L, its lower triangle with the diagonal; and S, what lies above.
-
-    Returns:
-        A.
     """
     L, S = jnp.tril(free), jnp.triu(free, 1)
     return S - S.T - L @ L.T - SLOWEST * jnp.eye(free.shape[0], dtype=free.dtype)
 
 
 def free_parameters(A: Float[np.ndarray, "nx nx"]) -> Float[Array, "nx nx"]:
-    """The parameters of `negative_definite` that give A, or the nearest matrix that has some.
-
-    Args:
-        A: any square matrix; eigenvalues of its symmetric part above -2 SLOWEST are lowered to that.
-
-    Returns:
-        The parameters.
-    """
+    """The parameters of `negative_definite` that give A, or the nearest matrix that has some."""
     A = np.asarray(A, float)
     values, vectors = np.linalg.eigh((A + A.T) / 2)
     # Not to the edge: at L = 0 the derivative of L L' vanishes, and training could not leave it.

@@ -121,27 +121,12 @@ class StudyResults:
 
 
 def run_of(row: Mapping[str, Any]) -> str:
-    """The name of a row's run; where a table has none, as those of before, its model's folder.
-
-    Args:
-        row: a row of results.
-
-    Returns:
-        The name; empty where it cannot be known.
-    """
+    """The name of a row's run; where a table has none, as those of before, its model's folder."""
     return str(row.get("run") or str(row.get("model") or "").removesuffix("/model.safetensors"))
 
 
 def scores_of(rows: Iterable[Mapping[str, Any]], score: str = "test_rmse") -> list[float]:
-    """The scores of those rows that have one.
-
-    Args:
-        rows: rows of results.
-        score: the column.
-
-    Returns:
-        Numbers.
-    """
+    """The scores of those rows that have one."""
     values = [row.get(score) for row in rows]
     return [float(value) for value in values if isinstance(value, int | float) and math.isfinite(value)]
 
@@ -175,18 +160,7 @@ def read_results(folder: str | os.PathLike[str]) -> StudyResults:
 
 
 def write_results(folder: Path, results: StudyResults) -> Path:
-    """Write `results.csv`, atomically.
-
-    Args:
-        folder: the study's folder.
-        results: the finished runs.
-
-    Returns:
-        The path.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
+    """Write `results.csv`, atomically."""
     axes = [key for key in results.columns if key not in OUTCOME and not _is_score(key)]
     scores = [key for key in results.columns if _is_score(key) and key not in OUTCOME]
     header = [*axes, *OUTCOME[:9], *scores, *OUTCOME[9:]]

@@ -17,20 +17,7 @@ SECONDS_TO_CONNECT = 10.0
 def open_workers(
     count: int | None = None, *, scheduler: str | None = None, executor: Executor | None = None
 ) -> Iterator[tuple[Executor, Callable[[], int]]]:
-    """What computes, for as long as the block lasts; calls that are not done by its end are given up.
-
-    Args:
-        count: calls at a time; by default one per core, or as many as a cluster takes.
-        scheduler: address of a Dask scheduler, instead of local processes.
-        executor: any other executor, which is left open.
-
-    Yields:
-        The executor, and a function that says how many calls it takes at a time now.
-
-    Raises:
-        ConfigError: fewer calls than one, or no scheduler answers.
-        MissingExtraError: distributed is not installed.
-    """
+    """What computes, for as long as the block lasts; calls that are not done by its end are given up."""
     check_workers(count)
     if executor is not None:
         yield executor, lambda: count or 1

@@ -14,19 +14,7 @@ RUN_LOCK = ".run.lock"
 
 @contextlib.contextmanager
 def hold(path: Path, *, seconds: float) -> Iterator[bool]:
-    """Hold a lock file while the block lasts; the system lets go of it when the process dies.
-
-    Args:
-        path: the lock file; its folder must exist.
-        seconds: how long to wait for another holder.
-
-    Yields:
-        Whether the lock was had.
-
-    Raises:
-        MissingExtraError: filelock is not installed.
-        StorageError: the file cannot be made.
-    """
+    """Hold a lock file while the block lasts; the system lets go of it when the process dies."""
     try:
         from filelock import FileLock, Timeout
     except ImportError:
@@ -51,16 +39,7 @@ def hold(path: Path, *, seconds: float) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Hold a study's lock: two coordinators on one journal would repeat each other's runs.
-
-    Args:
-        folder: the study's folder.
-
-    Raises:
-        ConfigError: another process is at work there.
-        MissingExtraError: filelock is not installed.
-        StorageError: the folder cannot be written.
-    """
+    """Hold a study's lock: two coordinators on one journal would repeat each other's runs."""
     with hold(folder / STUDY_LOCK, seconds=0.0) as held:
         if not held:
             raise ConfigError(

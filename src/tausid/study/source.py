@@ -54,19 +54,7 @@ class DataSource:
 
 
 def source_from_table(value: Any, folder: Path) -> DataSource:
-    """A source from what a spec says: `@NAME`, or a table with the fields of `DataSource`.
-
-    Args:
-        value: what the spec says.
-        folder: where relative paths start.
-
-    Returns:
-        The source.
-
-    Raises:
-        ConfigError: an unknown key, a value of another type, a key that a dataset by name would ignore, or neither a
-            name nor a table.
-    """
+    """A source from what a spec says: `@NAME`, or a table with the fields of `DataSource`."""
     if isinstance(value, str) and value.startswith("@"):
         return DataSource(value)
     if not isinstance(value, dict) or "train" not in value:
@@ -118,17 +106,7 @@ def _path(name: str, folder: Path) -> str:
 
 @functools.lru_cache(maxsize=4)
 def load_source(source: DataSource) -> tuple[Record, tuple[Record, ...]]:
-    """The training record, and the test records; read once per process.
-
-    Args:
-        source: where they come from.
-
-    Returns:
-        Both.
-
-    Raises:
-        DataError: the data cannot be had, or break a rule.
-    """
+    """The training record, and the test records; read once per process."""
     if source.train.startswith("@"):
         dataset = datasets.load(source.train.removeprefix("@"))
         tests = tuple(prepare(record, *source.prepare) for record in dataset.tests)

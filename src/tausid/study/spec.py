@@ -153,16 +153,6 @@ def parse_spec(content: Mapping[str, Any], *, folder: Path) -> StudySpec:
 def axis_values(key: str, value: Any) -> tuple[Any, ...]:
     """The values of an axis: a list, or `range`, `linspace` or `geomspace` as in numpy, `and` further ones.
 
-    Args:
-        key: the axis.
-        value: what the spec says.
-
-    Returns:
-        The values.
-
-    Raises:
-        ConfigError: neither a list nor one of these.
-
     Example:
         >>> axis_values("ts_over_tau", {"geomspace": [0.01, 1.0, 3], "and": [4.0]})
         (0.01, 0.1, 1.0, 4.0)
@@ -191,14 +181,7 @@ def _range_values(key: str, kind: str, given: Any) -> list[Any]:
 
 
 def check_choices(choices: Mapping[str, Any]) -> None:
-    """Check what one run is told, before hours go into the others.
-
-    Args:
-        choices: what `fit` is told.
-
-    Raises:
-        ConfigError: no seed, two or no taus, an unknown estimator, or a setting that breaks its rule.
-    """
+    """Check what one run is told, before hours go into the others."""
     if "seed" not in choices:
         raise ConfigError("a study must say its seeds; got none. Add seed = { range = [0, 20] } to [axes].")
     if "tau" in choices and "ts_over_tau" in choices:
@@ -224,12 +207,6 @@ def _is_number(value: Any) -> bool:
 
 def run_name(labels: Mapping[str, Any]) -> str:
     """A name from a run's labels that is fit for a folder.
-
-    Args:
-        labels: the variant and the values on the axes.
-
-    Returns:
-        The name.
 
     Example:
         >>> run_name({"variant": "A = -I", "seed": 3})

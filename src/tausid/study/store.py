@@ -99,15 +99,6 @@ class Store:
         """Plan the runs that are not in the store yet; take up again those that a dead coordinator left.
 
         Runs that wait and are not among these any more are dropped; finished ones stay.
-
-        Args:
-            runs: all runs of the study.
-            same: what must be the same each time the study is begun: shared settings, data.
-            retry_failed: whether runs that failed are planned anew; they have no result to protect.
-
-        Raises:
-            ConfigError: something of `same`, or of what a known run is told, is not as it was.
-            StorageError: the store cannot be written.
         """
         with self._translated():
             self.give_sign()
@@ -127,11 +118,7 @@ class Store:
         return any(name in self._asked and trial.state.name == "WAITING" for name, trial in self._latest().items())
 
     def take(self) -> Taken | None:
-        """The next run that waits, now marked as running; None where there is none.
-
-        Raises:
-            StorageError: the store cannot be written.
-        """
+        """The next run that waits, now marked as running; None where there is none."""
         with self._translated():
             while any(trial.state.name == "WAITING" for trial in self._trials()):
                 trial = self._study.ask()
@@ -146,18 +133,7 @@ class Store:
         return None
 
     def finish(self, taken: Taken, outcome: Mapping[str, Any]) -> bool:
-        """Write the outcome of a run, once and for all.
-
-        Args:
-            taken: the run.
-            outcome: plain JSON values; `status` among them.
-
-        Returns:
-            Whether it was written; not where another coordinator took this one for dead and has the run now.
-
-        Raises:
-            StorageError: the store cannot be written.
-        """
+        """Write the outcome of a run, once and for all."""
         from optuna.exceptions import UpdateFinishedTrialError
 
         with self._translated():
@@ -168,15 +144,7 @@ class Store:
             return self._close(taken.trial.number, outcome)
 
     def put_back(self, taken: Taken, *, attempt: int) -> None:
-        """Let a run wait again, unless another coordinator has it by now.
-
-        Args:
-            taken: the run.
-            attempt: the number of its next attempt.
-
-        Raises:
-            StorageError: the store cannot be written.
-        """
+        """Let a run wait again, unless another coordinator has it by now."""
         with self._translated():
             self._put_back(taken.trial, attempt=attempt)
 
@@ -277,11 +245,7 @@ class Store:
 
 
 def mend_journal(path: Path) -> None:
-    """Cut off a last line that was torn when the disk was full or the machine stopped; all others are whole.
-
-    Args:
-        path: the journal.
-    """
+    """Cut off a last line that was torn when the disk was full or the machine stopped; all others are whole."""
     if not path.exists():
         return
     with path.open("rb+") as file:

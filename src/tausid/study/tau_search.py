@@ -72,22 +72,7 @@ def estimate_tau(
 
 
 def train_tau(records: Records, *, seed: int, **settings: Any) -> TauEstimate:
-    """Train tau together with all weights in one fit, from Ts/tau = 0.1 on or from where `tau` says.
-
-    Args:
-        records: training records, one or several.
-        seed: the fit's seed.
-        **settings: further arguments of `fit`; the recipe is `windows` by default.
-
-    Returns:
-        The trained value; its spread is the range over the last half of the training.
-
-    Raises:
-        ConfigError: a setting breaks its rule, or a tau that is not trained.
-        DataError: the records break a rule.
-        DivergenceError: the training did not give a model that simulates.
-        KeyboardInterrupt: the training was interrupted; with `out`, it can be resumed.
-    """
+    """Train tau together with all weights in one fit, from Ts/tau = 0.1 on or from where `tau` says."""
     result = fit(records, **{"tau": "trained", "seed": seed, "recipe": RECIPE, **settings})
     tau = result.model.state_space.tau
     if result.status == "interrupted":
@@ -127,25 +112,6 @@ def search_tau(
     """Cross-validate tau: many fits, each scored by its free run over held-out training data.
 
     Every finished fit is in a journal in `out`; a search that was stopped goes on from there. Test data play no part.
-
-    Args:
-        records: training records, one or several; the end of each is held out (`validation_fraction`).
-        seed: seed of the fits and of the sampler.
-        out: folder of the journal; must be given.
-        search: `tpe` (Optuna's sampler; hopeless fits are stopped early by its median rule) or `grid` (log-spaced).
-        trials: how many fits in all.
-        bounds: lowest and highest Ts/tau.
-        workers: processes, each with one thread; by default one per core.
-        report: called with each finished trial; by default a line on standard error.
-        **settings: further arguments of `fit`, such as `max_steps=1000`; the recipe is `windows` by default.
-
-    Returns:
-        The tau of the best trial; its spread covers the trials within ten percent of the best score.
-
-    Raises:
-        ConfigError: an unknown search, or bounds or numbers that break a rule.
-        DivergenceError: no trial gave a model that simulates.
-        MissingExtraError: optuna is not installed.
     """
     several = as_records(records)
     if out is None:

@@ -47,19 +47,7 @@ class Job:
 
 
 def execute(job: Job) -> dict[str, Any]:
-    """Train, score and save one run; where its folder holds a checkpoint, from there on.
-
-    Args:
-        job: what to do.
-
-    Returns:
-        The outcome: status, scores in the outputs' units, and where the model lies, as plain JSON values. Status
-        `interrupted` means that it must be taken up again, `busy` that another process works in its folder.
-
-    Raises:
-        StorageError: the folder cannot be written.
-        TausidError: the choices do not fit the data.
-    """
+    """Train, score and save one run; where its folder holds a checkpoint, from there on."""
     check_writable(job.folder)
     with hold(job.folder / RUN_LOCK, seconds=SECONDS_TO_WAIT_FOR_FOLDER) as held:
         return _execute(job) if held else {"status": "busy"}
@@ -86,14 +74,7 @@ def _fit(job: Job, train: Record, tests: Sequence[Record]) -> FitResult:
 
 
 def describe_result(result: FitResult) -> dict[str, Any]:
-    """What an outcome says of a fit, beside its scores.
-
-    Args:
-        result: the fit.
-
-    Returns:
-        Plain JSON values.
-    """
+    """What an outcome says of a fit, beside its scores."""
     tau = result.model.tau
     return {
         "status": result.status,
@@ -113,15 +94,7 @@ def version() -> str:
 
 
 def rmse_columns(scores: Mapping[str, Scores]) -> dict[str, float | None]:
-    """RMSE by role: `test_rmse`, and where there are several outputs or test records one column for each.
-
-    Args:
-        scores: scores by role: `train`, `validation`, `test`.
-
-    Returns:
-        Root mean squared errors in the outputs' units, of validation records pooled; None where a simulation diverged
-        or there was nothing to score.
-    """
+    """RMSE by role: `test_rmse`, and where there are several outputs or test records one column for each."""
     columns: dict[str, float | None] = dict.fromkeys(("train_rmse", "validation_rmse", "test_rmse"))
     for role, several in scores.items():
         first, *others = (several.pooled,) if role == "validation" else several.records
@@ -139,14 +112,7 @@ def _named(column: str, rmse: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def check_job(job: Job) -> None:
-    """Check that the data can be had and that the choices fit them, before any worker begins.
-
-    Args:
-        job: what a worker would do.
-
-    Raises:
-        TausidError: something breaks a rule.
-    """
+    """Check that the data can be had and that the choices fit them, before any worker begins."""
     train, tests = load_source(job.source)
     others = {key: value for key, value in job.choices.items() if key not in (*BESIDE_CONFIG, "recipe")}
     recipe, physics = job.choices.get("recipe", "default"), job.choices.get("physics")

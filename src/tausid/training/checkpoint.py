@@ -27,17 +27,7 @@ CURVES_NAME = "checkpoint-folds.safetensors"
 
 
 def save_checkpoint(folder: Path, problem: Problem, run: RunState, name: str = FILE_NAME) -> None:
-    """Write the run's state.
-
-    Args:
-        folder: the run's folder.
-        problem: what is trained on what.
-        run: where training is.
-        name: the file's name.
-
-    Raises:
-        StorageError: the file cannot be written.
-    """
+    """Write the run's state."""
     scalars = {name: getattr(run, name) for name in SCALARS}
     content = {
         "identity": identity(problem),
@@ -48,21 +38,7 @@ def save_checkpoint(folder: Path, problem: Problem, run: RunState, name: str = F
 
 
 def load_checkpoint(folder: Path, problem: Problem, fresh: RunState, name: str = FILE_NAME) -> RunState | None:
-    """Read the run's state, if there is one.
-
-    Args:
-        folder: the run's folder.
-        problem: what is trained on what; must be what the checkpoint was written for.
-        fresh: a state of the same shapes, to be filled.
-        name: the file's name.
-
-    Returns:
-        The state, or None where no checkpoint was written yet.
-
-    Raises:
-        ConfigError: the checkpoint is of other data or other settings, named in the message.
-        StorageError: the file is damaged.
-    """
+    """Read the run's state, if there is one."""
     path = folder / name
     if not path.exists():
         return None
@@ -80,16 +56,7 @@ def load_checkpoint(folder: Path, problem: Problem, fresh: RunState, name: str =
 
 
 def save_fold_curves(folder: Path, problem: Problem, curves: Mapping[str, FoldCurve]) -> None:
-    """Write what the trials of a second-order training said so far.
-
-    Args:
-        folder: the run's folder.
-        problem: what is trained on what in the first trial.
-        curves: one per trial that is done, by its label.
-
-    Raises:
-        StorageError: the file cannot be written.
-    """
+    """Write what the trials of a second-order training said so far."""
     content = {
         "identity": identity(problem),
         "trials": {label: dataclasses.astuple(curve) for label, curve in curves.items()},
@@ -98,19 +65,7 @@ def save_fold_curves(folder: Path, problem: Problem, curves: Mapping[str, FoldCu
 
 
 def load_fold_curves(folder: Path, problem: Problem) -> dict[str, FoldCurve]:
-    """Read what the trials of a second-order training said so far.
-
-    Args:
-        folder: the run's folder.
-        problem: what is trained on what in the first trial; must be what the file was written for.
-
-    Returns:
-        One curve per trial that is done, by its label.
-
-    Raises:
-        ConfigError: the file is of other data or other settings, named in the message.
-        StorageError: the file is damaged.
-    """
+    """Read what the trials of a second-order training said so far."""
     path = folder / CURVES_NAME
     if not path.exists():
         return {}
@@ -124,14 +79,7 @@ SCALARS = ("best_score", "best_step", "recoveries", "seconds", "status", "finish
 
 
 def identity(problem: Problem) -> dict[str, Any]:
-    """What must be the same for a run to be resumed: settings, tau's start, and the data.
-
-    Args:
-        problem: what is trained on what.
-
-    Returns:
-        Plain JSON values.
-    """
+    """What must be the same for a run to be resumed: settings, tau's start, and the data."""
     model = problem.initial_model
     tau = model.state_space.tau
     return {
@@ -146,14 +94,7 @@ def identity(problem: Problem) -> dict[str, Any]:
 
 
 def fingerprint(records: Iterable[Record]) -> str:
-    """A checksum over the samples of records.
-
-    Args:
-        records: the records.
-
-    Returns:
-        The first 16 hexadecimal digits of their sha256.
-    """
+    """A checksum over the samples of records."""
     digest = hashlib.sha256()
     for record in records:
         for array in (record.t, record.u, record.y):

@@ -68,30 +68,14 @@ class TrialPoint:
 
 
 def close_settings(config: Config, *, held_out: bool) -> Config:
-    """The settings that the first trial has, and every fit without held-out data: `auto` but for `nx` is gone.
-
-    Args:
-        config: the settings.
-        held_out: whether some data are held out.
-
-    Returns:
-        The settings.
-    """
+    """The settings that the first trial has, and every fit without held-out data: `auto` but for `nx` is gone."""
     values = FIRST if held_out and config.max_steps == 0 else UNDECIDED
     closed: dict[str, Any] = {name: value for name, value in values.items() if is_open(config, name)}
     return dataclasses.replace(config, **closed)
 
 
 def is_open(config: Config, name: str) -> bool:
-    """Whether a setting is left to the data.
-
-    Args:
-        config: the settings.
-        name: the setting's name.
-
-    Returns:
-        True where it is `auto`.
-    """
+    """Whether a setting is left to the data."""
     return getattr(config, name) == AUTO
 
 
@@ -135,20 +119,7 @@ class Trials:
         return min(len(record) for split in self.splits for record in split.validation) // (2 * SAMPLES_PER_STATE)
 
     def of(self, config: Config, rival: Config | None = None, enough: float = BETTER) -> FoldCurves:
-        """What all trials of one choice say together.
-
-        Args:
-            config: the choice.
-            rival: the best choice so far, if there is one: the first folds may be enough to see that it stays so.
-            enough: by which factor this choice must be better than that.
-
-        Returns:
-            The curves; all errors are infinite where no simulation stayed finite, where the choice was given up or
-            the records cannot carry it, and after an interruption.
-
-        Raises:
-            DataError: the records cannot carry the choice, and there is no other yet.
-        """
+        """What all trials of one choice say together."""
         curves: list[FoldCurve] = []
         hopeless = HOPELESS * enough / BETTER
         for k, split in enumerate(self.splits):
@@ -179,15 +150,7 @@ class Trials:
         return describe(config) + (f": fold {k + 1} of {len(self.splits)}" if config.folds else "")
 
     def weights(self, config: Config, k: int) -> PyTree[Array]:
-        """The best weights of one trial of a choice; it is done again.
-
-        Args:
-            config: the choice.
-            k: number of the trial, counted from 0.
-
-        Returns:
-            Trained arrays.
-        """
+        """The best weights of one trial of a choice; it is done again."""
         return self._run(config, self.splits[k], self._label(config, k))[1].best_weights
 
     def _train(self, config: Config, split: Split, label: str, *, must_endure: bool) -> FoldCurve:
@@ -255,16 +218,7 @@ class Choice:
 
 
 def choose(asked: Config, start: Config, trials: Trials) -> Choice:
-    """The best choice of what is open, and how many iterations folds allow it.
-
-    Args:
-        asked: the settings, some of them `auto`.
-        start: the same with the first choice in place of these.
-        trials: what tries choices.
-
-    Returns:
-        The choice; after an interruption the best so far.
-    """
+    """The best choice of what is open, and how many iterations folds allow it."""
     best, curves, tried = start, trials.of(start), [start]
     for candidates in _ladders(asked, start, trials.most_states):
         for change in candidates:
@@ -285,30 +239,14 @@ def choose(asked: Config, start: Config, trials: Trials) -> Choice:
 
 
 def endures(model: Model, records: Sequence[Record]) -> bool:
-    """Whether simulations stay finite with inputs larger than those that were measured.
-
-    Args:
-        model: the model.
-        records: the records whose inputs are taken, `LARGER_INPUTS` times as far from their mean in training.
-
-    Returns:
-        False where one of them runs away.
-    """
+    """Whether simulations stay finite with inputs larger than those that were measured."""
     mean = model.scaling.u_mean
     larger = [dataclasses.replace(record, u=mean + LARGER_INPUTS * (record.u - mean)) for record in records]
     return all(model.simulate(record, throw=False).status == "ok" for record in larger)
 
 
 def count_choices(asked: Config, start: Config) -> int:
-    """How many choices there are to try, or one or two more or fewer, as they turn out.
-
-    Args:
-        asked: the settings, some of them `auto`.
-        start: the same with the first choice in place of these.
-
-    Returns:
-        One, and one more for each alternative.
-    """
+    """How many choices there are to try, or one or two more or fewer, as they turn out."""
     states = is_open(asked, "nx")
     others = sum((1 + (states and name in KINDS)) * is_open(asked, name) for name in OTHERS)
     return 1 + start.order * states + others
@@ -335,14 +273,7 @@ def _ladders(asked: Config, start: Config, most_states: int) -> Iterator[Iterato
 
 
 def describe(config: Config) -> str:
-    """A choice in words.
-
-    Args:
-        config: the settings.
-
-    Returns:
-        States, network and parts.
-    """
+    """A choice in words."""
     network = config.activation if config.network == "mlp" else config.network
     parts = "f" if config.finish_parts == "f" else "f and g"
     return f"{config.nx} state{'s' * (config.order > 1)}, {network}, {parts} nonlinear"
@@ -365,15 +296,7 @@ def _start_error(problem: Problem) -> float:
 
 
 def pool_iterations(curves: Sequence[FoldCurve], most: int) -> FoldCurves:
-    """Curves together; one that has ended stays at its last error.
-
-    Args:
-        curves: one per trial.
-        most: most iterations.
-
-    Returns:
-        The curves, from the start on; `chosen` is 0 where no pooled error is finite.
-    """
+    """Curves together; one that has ended stays at its last error."""
     scores = np.array([(*curve.errors, *curve.errors[-1:] * (most + 1 - len(curve.errors))) for curve in curves])
     scores = np.where(np.isfinite(scores), scores, np.inf)
     weights = [curve.scored for curve in curves]

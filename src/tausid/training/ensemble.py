@@ -53,44 +53,18 @@ class Plan:
     out: Path | None
 
     def train(self, number: int, progress: Callable[[ProgressUpdate], None]) -> FitResult:
-        """Fit one member.
-
-        Args:
-            number: which one, from 0 on.
-            progress: called after every chunk of steps.
-
-        Returns:
-            Its fit.
-        """
+        """Fit one member."""
         folder = None if self.out is None else member_folder(self.out, number)
         return self.fit(**self.options, seed=self.seeds[number], out=folder, progress=progress)
 
 
 def member_folder(out: Path, number: int) -> Path:
-    """The folder of a member.
-
-    Args:
-        out: folder of the ensemble.
-        number: which one, from 0 on.
-
-    Returns:
-        `out/member-00` and so on.
-    """
+    """The folder of a member."""
     return out / f"member-{number:02d}"
 
 
 def check_ensemble(ensemble: object, keep: object, workers: object, *, validated: bool) -> None:
-    """Check the numbers of an ensemble.
-
-    Args:
-        ensemble: number of members; None for no ensemble.
-        keep: how many to keep, or None.
-        workers: number of processes, or None.
-        validated: whether there is held-out data to rank members with.
-
-    Raises:
-        ConfigError: a number breaks its rule.
-    """
+    """Check the numbers of an ensemble."""
     limits = {
         "ensemble": (ensemble, 2, MOST_MEMBERS),
         "keep": (keep, 1, ensemble),
@@ -111,19 +85,7 @@ def check_ensemble(ensemble: object, keep: object, workers: object, *, validated
 
 
 def train_members(plan: Plan, report: Callable[[ProgressUpdate], None], *, workers: int | None) -> list[FitResult]:
-    """Fit all members; Ctrl-C ends those that are at work after their chunk of steps, a second one at once.
-
-    Args:
-        plan: what to train.
-        report: called with the progress of all members together.
-        workers: processes; by default one per core. With one, all is done in this process.
-
-    Returns:
-        The fits that were begun, in the order of their seeds; their status says whether they were interrupted.
-
-    Raises:
-        TausidError: a member cannot be fitted, or its process died twice.
-    """
+    """Fit all members; Ctrl-C ends those that are at work after their chunk of steps, a second one at once."""
     count = min(workers or usable_cores(), len(plan.seeds))
     board = _Board(get_context("spawn").RawArray("d", [np.nan] * (len(SHARED) * len(plan.seeds))), plan.max_steps)
     with interruptible() as stopped:
@@ -133,17 +95,7 @@ def train_members(plan: Plan, report: Callable[[ProgressUpdate], None], *, worke
 
 
 def combine(results: Sequence[FitResult], split: Split, *, keep: int | None, interrupted: bool) -> FitResult:
-    """One result of the fits of all members: ranked by their held-out errors, the worst left out.
-
-    Args:
-        results: the fits.
-        split: records by role; the validation records rank the members, or the members' folds do.
-        keep: how many of the best to keep; None for all that did not diverge (where all did, for the first).
-        interrupted: whether members are missing or were not trained to their end.
-
-    Returns:
-        The result, whose model is the ensemble.
-    """
+    """One result of the fits of all members: ranked by their held-out errors, the worst left out."""
     scores = np.array([_held_out(result, split) for result in results])
     order = np.lexsort((scores, np.isinf(scores)))  # diverged ones last; equal ones, and those without, as they came
     ranked, scores = [results[i] for i in order], scores[order]

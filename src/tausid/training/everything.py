@@ -32,16 +32,6 @@ def fit_everything(
     Folds and the fit on everything may end in different minima, and its own may be a bad one. That is seen on training
     data: simulated as new records, from estimated initial states, they must not be much worse than what folds held out.
     Where they are, the fit begins again with the weights of a fold, of the best one first.
-
-    Args:
-        problem: what is trained on what.
-        run: where training is.
-        choice: what held-out data say.
-        report: called after each iteration.
-        interrupted: ends the iterations when it is set.
-
-    Returns:
-        Where training is now; `finished` is True unless it was interrupted.
     """
     curves = choice.curves
     if interrupted.is_set():

@@ -51,17 +51,6 @@ def finish(
     """Go on from the best weights with second-order steps on the full simulation error (eq. 3), in double precision.
 
     The weight decays stay in the objective; other penalties, and the noise of random windows, are gone.
-
-    Args:
-        problem: what is trained on what.
-        run: where the first-order training ended.
-        most: most iterations.
-        parts: whose nonlinear parts are trained, `f` or `both`.
-        report: called with the state before and after each iteration.
-        interrupted: ends the iterations when it is set.
-
-    Returns:
-        Where training is now: the best weights by validation, or the last ones without; `finished` is True.
     """
     search, first = Search.over(problem, problem.model_with(run.best_weights).state_space, parts), run.step
     began = time.perf_counter()
@@ -99,16 +88,7 @@ class Search:
 
     @classmethod
     def over(cls, problem: Problem, start: StateSpace, parts: str) -> Search:
-        """A search from a model.
-
-        Args:
-            problem: what is trained on what.
-            start: the model in single precision.
-            parts: whose nonlinear parts are trained, `f` or `both`.
-
-        Returns:
-            The search.
-        """
+        """A search from a model."""
         with jax.enable_x64(True):
             model = _doubled(start)
             source = _whole_windows(problem)
@@ -130,14 +110,7 @@ class Search:
             yield point
 
     def model(self, point: Point) -> StateSpace:
-        """The model at a point in single precision, with what finds its initial states.
-
-        Args:
-            point: where the search is.
-
-        Returns:
-            The model.
-        """
+        """The model at a point in single precision, with what finds its initial states."""
         with jax.enable_x64(True):
             states = np.asarray(states_along(self.error, point.weights, point.x0), float)
             noise = float(jnp.sqrt(point.errors.outputs))
@@ -197,14 +170,6 @@ def expectation(
 
     A normal distribution with their mean and covariance, as `FreeState` has it: `tightness' tightness` is the inverse
     covariance times the variance of the outputs' errors.
-
-    Args:
-        states: states along all records.
-        noise: root mean squared error of the outputs.
-
-    Returns:
-        Mean and tightness; a state that does not move has none, as nothing then tells how it may differ, and neither
-        have states that run away.
     """
     nx = states.shape[1]
     if _run_away(states):
@@ -218,14 +183,7 @@ def expectation(
 
 
 def spread_out(states: Float[np.ndarray, "N nx"]) -> Float[np.ndarray, "n_seen nx"]:
-    """Some of the states along the training records, evenly in time.
-
-    Args:
-        states: states along all records.
-
-    Returns:
-        These; zeros where states run away.
-    """
+    """Some of the states along the training records, evenly in time."""
     if _run_away(states):
         return np.zeros((SEEN_STATES, states.shape[1]))
     return states[np.linspace(0, len(states) - 1, SEEN_STATES).round().astype(int)]

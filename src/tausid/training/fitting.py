@@ -304,15 +304,7 @@ def _plant_of(problem: Problem) -> AbstractPhysics | None:
 
 
 def all_steps(asked: Config, start: Config) -> int:
-    """All steps of a fit, for its progress: those of Adam, of trials on held-out data, and of the finish.
-
-    Args:
-        asked: the settings, some of them `auto`.
-        start: the same with the first choice in place of these.
-
-    Returns:
-        The number, about.
-    """
+    """All steps of a fit, for its progress: those of Adam, of trials on held-out data, and of the finish."""
     last = 0 if start.finish == "none" else start.finish_steps
     trials = count_choices(asked, start) * max(start.folds, 1) if start.max_steps == 0 else 0
     return start.max_steps + last * (1 + trials)

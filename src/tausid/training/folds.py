@@ -23,16 +23,6 @@ def cut_folds(records: Sequence[Record], config: Config) -> tuple[Split, ...]:
 
     Training never sees a held-out sample. A held-out stretch comes with the samples before it that its initial state
     is found from, which are not scored; what is too short for a window is left out of training.
-
-    Args:
-        records: training records.
-        config: number of folds, horizons and initial state.
-
-    Returns:
-        One split per fold.
-
-    Raises:
-        ConfigError: a stretch is too short to be scored, or nothing is left to train on.
     """
     return tuple(_cut_fold(records, config, k) for k in range(config.folds))
 
@@ -58,31 +48,13 @@ def _cut_fold(records: Sequence[Record], config: Config, k: int) -> Split:
 
 
 def stretch(samples: int, k: int, folds: int, kept: int = 0) -> tuple[int, int]:
-    """Where the k-th stretch of a record lies.
-
-    Args:
-        samples: length of the record.
-        k: which stretch, from 0.
-        folds: how many stretches of equal length there are.
-        kept: leading samples of the record that stay, at most half a stretch: without them nothing would be known of
-            its initial state.
-
-    Returns:
-        Its first sample, and the first after it.
-    """
+    """Where the k-th stretch of a record lies."""
     start, stop = (round(samples * i / folds) for i in (k, k + 1))
     return max(start, min(kept, samples // (2 * folds))), stop
 
 
 def fold_config(config: Config) -> Config:
-    """The settings of one fold: it does not stop by itself, as all folds decide together.
-
-    Args:
-        config: the settings of the fit.
-
-    Returns:
-        The settings of its folds.
-    """
+    """The settings of one fold: it does not stop by itself, as all folds decide together."""
     return dataclasses.replace(config, patience=LARGEST, validation_fraction=0.0)
 
 
@@ -93,17 +65,7 @@ def train_folds(
     patience: int,
     after: Callable[[int, RunState, RunState], bool],
 ) -> tuple[tuple[RunState, ...], FoldCurves]:
-    """Train all folds side by side, a chunk of steps at a time, until their pooled error has not fallen for `patience`.
-
-    Args:
-        problems: one per fold.
-        runs: where each fold is; those of a resumed run may be apart by a chunk.
-        patience: steps without a lower pooled error after which all stop.
-        after: called with the fold's number, its state before and after each chunk; True ends the training.
-
-    Returns:
-        Where each fold is, and their curves.
-    """
+    """Train all folds side by side, a chunk at a time, until their pooled error has not fallen for `patience`."""
     now, weights = list(runs), [_scored(problem) for problem in problems]
     while True:
         curves = pool(now, weights)
@@ -118,15 +80,7 @@ def train_folds(
 
 
 def pool(runs: Sequence[RunState], weights: Sequence[float]) -> FoldCurves:
-    """The folds' curves up to the step that all of them have reached; at each step the latest validation counts.
-
-    Args:
-        runs: where each fold is; one that has diverged counts as infinite from there on.
-        weights: samples that each fold is scored on.
-
-    Returns:
-        The curves; `chosen` is 0 before the first finite pooled error.
-    """
+    """The folds' curves up to the step that all of them have reached; at each step the latest validation counts."""
     reached = min((run.history[-1].step if run.history else 0 for run in runs if run.status != "diverged"), default=0)
     steps = sorted({row.step for run in runs for row in run.history if row.step <= reached})
     scores = np.array([[_score_at(run, step) for step in steps] for run in runs]).reshape(len(runs), -1)
@@ -136,15 +90,7 @@ def pool(runs: Sequence[RunState], weights: Sequence[float]) -> FoldCurves:
 
 
 def geometric_mean(scores: Float[np.ndarray, "folds steps"], weights: Sequence[float]) -> Float[np.ndarray, "steps"]:
-    """Errors of all folds as one.
-
-    Args:
-        scores: one row per fold.
-        weights: how much each fold counts.
-
-    Returns:
-        Their weighted geometric means.
-    """
+    """Errors of all folds as one."""
     return np.exp(np.average(np.log(np.maximum(scores, np.finfo(float).tiny)), axis=0, weights=weights))
 
 

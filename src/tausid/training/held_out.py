@@ -21,19 +21,7 @@ STILL = 0.01
 
 
 def hold_out(split: Split, config: Config) -> tuple[Split, ...]:
-    """What trials are trained on and scored on.
-
-    Args:
-        split: records by role.
-        config: number of folds.
-
-    Returns:
-        One split per fold; one with fewer training samples where there are validation records, of a stretch in which
-        all inputs move; none without either.
-
-    Raises:
-        ConfigError: no fold holds out any output that can be scored.
-    """
+    """What trials are trained on and scored on."""
     if config.folds:
         splits = [_fold(split.train, k, config) for k in range(config.folds)]
         if not any(fold.validation for fold in splits):
@@ -80,16 +68,7 @@ def _fold(records: Sequence[Record], k: int, config: Config) -> Split:
 
 
 def without(record: Record, start: int, stop: int) -> Record:
-    """The record without some outputs; its inputs stay, so that it is simulated all the same.
-
-    Args:
-        record: the record.
-        start: first sample left out.
-        stop: first sample after these.
-
-    Returns:
-        The record; NaN where outputs are left out.
-    """
+    """The record without some outputs; its inputs stay, so that it is simulated all the same."""
     y = np.array(record.y, float)
     y[start:stop] = np.nan
     return dataclasses.replace(record, y=y)

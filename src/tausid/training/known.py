@@ -69,21 +69,7 @@ UNCHANGED: dict[str, tuple[Any, str]] = {
 def settle_physics(
     config: Config, physics: AbstractPhysics | None, records: Sequence[Record], *, nx: int | str | None
 ) -> Config:
-    """The settings with what known equations ask for: as many states as they have, and steps short enough.
-
-    Args:
-        config: the settings.
-        physics: the known equations, or None.
-        records: training records.
-        nx: number of states that was asked for; None for those of the equations.
-
-    Returns:
-        The settings.
-
-    Raises:
-        ConfigError: the declaration breaks a rule, the settings do not go with known equations, or there are fewer
-            states than the equations have, or more and no network for them; a correction of no equations.
-    """
+    """The settings with what known equations ask for: as many states as they have, and steps short enough."""
     if physics is None:
         if config.correction != "none":
             raise ConfigError(
@@ -117,19 +103,6 @@ def fit_known(
     `min over p, x0 of sum w (y - y_hat)^2` (eq. 3), each output over its deviation, by Levenberg-Marquardt in double
     precision; one initial state per record. Standard deviations of the parameters are those of linearized least squares
     with white residuals.
-
-    Args:
-        physics: the known equations.
-        records: training records.
-        config: hold, stepper and steps, the weights w of the outputs, and whether a network corrects the equations:
-            training goes on with the parameters then, and leaves them as they are otherwise.
-        scaling: physical to normalized units; by default that of the records.
-
-    Returns:
-        The fitted equations.
-
-    Raises:
-        ConfigError: the simulation from the start values leaves the finite numbers.
     """
     scaling, ts = scaling or Scaling.from_records(records), median_step(records)
     with jax.enable_x64(True):
@@ -151,16 +124,7 @@ def fit_known(
 
 
 def start_from_known(model: StateSpace, start: KnownStart, source: WindowSource) -> StateSpace:
-    """The model with its initial states those of the fitted equations: per record, or a linear map in the encoder.
-
-    Args:
-        model: the model, untrained.
-        start: the fitted equations.
-        source: the training windows.
-
-    Returns:
-        The model; an encoder without a linear part stays as it is.
-    """
+    """The model with its initial states those of the fitted equations: per record, or a linear map in the encoder."""
     if isinstance(model.initial, FreeState):
         x0 = np.stack([states[0] for states in start.states])
         x0 = np.pad(x0, ((0, 0), (0, model.nx - x0.shape[1])))
@@ -240,15 +204,7 @@ def _dense(normal: Normal) -> Float[np.ndarray, "n n"]:
 
 
 def free_deviations(information: Float[np.ndarray, "n n"], variance: float) -> Float[np.ndarray, "n"]:
-    """Standard deviations of least-squares estimates, `sqrt(diag(s^2 (J'J)^-1))`; infinite where nothing is seen.
-
-    Args:
-        information: `J'J` at the minimum, J the derivatives of the residuals with respect to the estimates.
-        variance: `s^2` of the residuals.
-
-    Returns:
-        The deviations.
-    """
+    """Standard deviations of least-squares estimates, `sqrt(diag(s^2 (J'J)^-1))`; infinite where nothing is seen."""
     size = _positive(np.sqrt(np.diag(information)))
     strength, directions = np.linalg.eigh(information / np.outer(size, size))
     seen = strength > UNSEEN**2 * strength[-1]

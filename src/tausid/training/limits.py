@@ -22,18 +22,7 @@ STANDS_OUT = 5.0
 
 
 def settle_limits(limits: Limits, records: Sequence[Record]) -> Limits:
-    """Limits as they were given, one pair per output, or found in the records.
-
-    Args:
-        limits: `none`, `auto`, one pair for one output, or one pair per output.
-        records: training records.
-
-    Returns:
-        One pair of lowest and highest value per output in physical units, None where there is no limit; or `none`.
-
-    Raises:
-        ConfigError: not one pair per output.
-    """
+    """Limits as they were given, one pair per output, or found in the records."""
     if limits == "none":
         return limits
     if limits == "auto":
@@ -53,12 +42,6 @@ def find_limits(records: Sequence[Float[np.ndarray, "N"]]) -> tuple[float | None
     """Where an output runs into a limit: a share of its samples is exactly at its extreme, far more than next to it.
 
     It gets there and leaves again at least twice.
-
-    Args:
-        records: samples of each record; NaN where missing.
-
-    Returns:
-        The lowest and the highest value, None where it runs into none.
     """
     known = [y[~np.isnan(y)] for y in records]
     values, counts = np.unique(np.concatenate(known), return_counts=True)
@@ -82,16 +65,7 @@ def _visits(there: Bool[np.ndarray, "N"]) -> int:
 
 
 def describe_limits(limits: Limits, names: Sequence[str], units: Sequence[str]) -> str:
-    """The limits in one sentence.
-
-    Args:
-        limits: what `settle_limits` gave.
-        names: one name per output.
-        units: one unit per output.
-
-    Returns:
-        The sentence; empty where there are none.
-    """
+    """The limits in one sentence."""
     if isinstance(limits, str):
         return ""
     parts = []

@@ -81,25 +81,11 @@ class Problem:
         return self.stages[-2].stop if len(self.stages) > 1 else 0
 
     def stage(self, step: int) -> Stage:
-        """The stage that a step belongs to.
-
-        Args:
-            step: steps taken before it.
-
-        Returns:
-            The stage.
-        """
+        """The stage that a step belongs to."""
         return next(stage for stage in self.stages if step < stage.stop)
 
     def model_with(self, weights: PyTree[Array]) -> Model:
-        """The model with these trained arrays.
-
-        Args:
-            weights: trained arrays.
-
-        Returns:
-            The model.
-        """
+        """The model with these trained arrays."""
         start = self.initial_model.state_space
         fixed = eqx.partition(start, trainable(start))[1]
         return dataclasses.replace(self.initial_model, state_space=eqx.combine(weights, fixed))
@@ -140,14 +126,7 @@ class RunState:
 
 
 def start_run(problem: Problem) -> RunState:
-    """The state before the first step, with the untrained model as the best so far.
-
-    Args:
-        problem: what is trained on what.
-
-    Returns:
-        The state.
-    """
+    """The state before the first step, with the untrained model as the best so far."""
     model = problem.initial_model.state_space
     weights = eqx.filter(model, trainable(model))
     first = score(problem, problem.initial_model)
@@ -164,15 +143,7 @@ def start_run(problem: Problem) -> RunState:
 
 
 def advance(problem: Problem, run: RunState) -> RunState:
-    """One chunk of steps, then a validation and a decision.
-
-    Args:
-        problem: what is trained on what.
-        run: where training is.
-
-    Returns:
-        Where it is now.
-    """
+    """One chunk of steps, then a validation and a decision."""
     began = time.perf_counter()
     config = problem.config
     stage = problem.stage(run.step)
@@ -192,16 +163,7 @@ def advance(problem: Problem, run: RunState) -> RunState:
 
 
 def progress_update(problem: Problem, before: RunState, run: RunState) -> ProgressUpdate:
-    """How training goes.
-
-    Args:
-        problem: what is trained on what.
-        before: where it was.
-        run: where it is now.
-
-    Returns:
-        What to report.
-    """
+    """How training goes."""
     row = run.history[-1] if run.history else None
     return ProgressUpdate(
         step=run.step,
@@ -219,16 +181,7 @@ def progress_update(problem: Problem, before: RunState, run: RunState) -> Progre
 def validation_score(
     model: Model, records: Sequence[Record], deviation: Float[np.ndarray, "ny"] | None = None
 ) -> float:
-    """Root mean squared free-run error over all validation records and outputs, each output normalized and weighted.
-
-    Args:
-        model: the model.
-        records: validation records.
-        deviation: of each output, that errors are normalized by; by default the model's.
-
-    Returns:
-        The score; NaN without records, infinite where a simulation diverges.
-    """
+    """Root mean squared free-run error over all validation records and outputs, each output normalized and weighted."""
     if not records:
         return float("nan")
     scores = [evaluate(model, record) for record in records]
@@ -240,15 +193,7 @@ def validation_score(
 
 
 def score(problem: Problem, model: Model) -> float:
-    """What decides which model is the best: the error of free runs, or of windows.
-
-    Args:
-        problem: what is trained on what.
-        model: the model.
-
-    Returns:
-        The root mean squared error, normalized; NaN without validation records.
-    """
+    """What decides which model is the best: the error of free runs, or of windows."""
     if problem.validation_source is None:
         return validation_score(model, problem.split.validation)
     engine = StepSettings.from_config(problem.config).engine

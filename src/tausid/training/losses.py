@@ -19,15 +19,6 @@ def simulation_error(
     """Mean squared simulation error, `mean (y - y_hat)^2` over all measured samples (eqs. 3 and 14).
 
     The paper sums where this takes the mean; the minimum is the same up to the weight of the penalties.
-
-    Args:
-        y_hat: simulated outputs.
-        y: measured outputs; any number where missing.
-        measured: where `y` was measured.
-        weights: how much the squares of each output count, with a mean of one; None is equally.
-
-    Returns:
-        The error.
     """
     squares = jnp.where(measured, (y - y_hat) ** 2, 0.0)
     if weights is not None:
@@ -36,25 +27,12 @@ def simulation_error(
 
 
 def dae_penalty(values: Float[Array, "*B 1"]) -> Float[Array, ""]:
-    """`L_D / lambda_D = mean d(x, u)^2`: the DAE network's values along the trajectory are drawn to zero.
-
-    Args:
-        values: `d(x, u)` along the trajectories.
-
-    Returns:
-        The penalty, before its weight lambda_D.
-    """
+    """`L_D / lambda_D = mean d(x, u)^2`: the DAE network's values along the trajectory are drawn to zero."""
     return jnp.mean(values**2)
 
 
 def leading_minors(matrix: Float[Array, "n n"]) -> Float[Array, "n"]:
     """Determinants of the leading principal submatrices.
-
-    Args:
-        matrix: a square matrix.
-
-    Returns:
-        The determinants, from size 1 to size n.
 
     Example:
         >>> leading_minors(jnp.diag(jnp.array([2.0, 3.0])))
@@ -69,12 +47,6 @@ def negative_definite_barrier(A: Float[Array, "n n"]) -> Float[Array, ""]:
 
     By Sylvester's criterion A is negative definite just where all leading minors m_i of `-(A + A') / 2` are positive.
     The paper's barrier is the step alone, which has no gradient; the violation `sum max(0, -m_i)` gives it one.
-
-    Args:
-        A: the linear part of f that acts on the state.
-
-    Returns:
-        The barrier, before its weight lambda_N.
     """
     minors = leading_minors(-(A + A.T) / 2)
     violation = jnp.sum(jnp.maximum(0.0, -minors))
@@ -85,12 +57,6 @@ def sigmoid_barrier(A: Float[Array, "n n"]) -> Float[Array, ""]:
     """A smooth step in place of the paper's: `sum sigmoid(-m_i / SHARPNESS)` over the minors of `-(A + A') / 2`.
 
     Its gradient does not end where A becomes negative definite: it pushes the minors on, to several times SHARPNESS.
-
-    Args:
-        A: the linear part of f that acts on the state.
-
-    Returns:
-        The barrier, before its weight lambda_N.
     """
     return jnp.sum(jax.nn.sigmoid(-leading_minors(-(A + A.T) / 2) / SHARPNESS))
 
@@ -99,12 +65,6 @@ def contraction_penalty(jacobians: Float[Array, "n nx nx"]) -> Float[Array, ""]:
     """`L_C / lambda_C = mean max(0, mu)`, with mu the largest eigenvalue of `(J + J') / 2` at each point.
 
     Where mu is negative, neighbouring trajectories come closer to each other: the system forgets its initial state.
-
-    Args:
-        jacobians: df/dx, normalized, at points along trajectories.
-
-    Returns:
-        The penalty, before its weight lambda_C.
     """
     symmetric = (jacobians + jnp.swapaxes(jacobians, -1, -2)) / 2
     # mu = v' S v has the derivative v' dS v: v itself need not be differentiated, which fails where eigenvalues meet.
@@ -113,13 +73,6 @@ def contraction_penalty(jacobians: Float[Array, "n nx nx"]) -> Float[Array, ""]:
 
 
 def weight_decay(weights: PyTree[Array]) -> Float[Array, ""]:
-    """`L_W / lambda_W = ||theta||^2`, the sum of all squared weights.
-
-    Args:
-        weights: the arrays that count as theta.
-
-    Returns:
-        The penalty, before its weight lambda_W.
-    """
+    """`L_W / lambda_W = ||theta||^2`, the sum of all squared weights."""
     leaves = jax.tree.leaves(eqx.filter(weights, eqx.is_inexact_array))
     return sum((jnp.sum(leaf**2) for leaf in leaves), start=jnp.zeros(()))

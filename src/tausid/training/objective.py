@@ -56,18 +56,7 @@ class Penalties:
 def objective(
     model: StateSpace, windows: Windows, penalties: Penalties, integrator: FixedStep, engine: Engine
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """`error + lambda_W ||theta||^2 + lambda_D d^2 + lambda_N barrier(A) + lambda_C contraction`, and the error alone.
-
-    Args:
-        model: the model.
-        windows: a batch of windows.
-        penalties: the weights lambda.
-        integrator: how to integrate.
-        engine: what computes.
-
-    Returns:
-        The objective, and its first term, the mean squared simulation error.
-    """
+    """`error + lambda_W ||theta||^2 + lambda_D d^2 + lambda_N barrier(A) + lambda_C contraction`, and the error."""
     x0 = model.initial(windows.past_u, windows.past_y, windows.record, windows.lag)
     x = rollout(model.field, x0, windows.u, windows.dt, integrator, engine)
     along = jnp.concatenate([x, windows.u], axis=-1)  # (J, B, nx + nu)
@@ -87,15 +76,7 @@ def objective(
 
 
 def state_jacobians(model: StateSpace, along: Float[Array, "J B n"]) -> Float[Array, "points nx nx"]:
-    """`df/dx`, normalized, at points spread evenly over trajectories.
-
-    Args:
-        model: the model.
-        along: states and inputs along the trajectories.
-
-    Returns:
-        At most CONTRACTION_POINTS matrices; with one tau per state, of f per mean tau.
-    """
+    """`df/dx`, normalized, at points spread evenly over trajectories."""
     flat = along.reshape(-1, along.shape[-1])
     chosen = np.linspace(0, len(flat) - 1, min(len(flat), CONTRACTION_POINTS)).round().astype(np.int32)
     x, u = flat[chosen, : model.nx], flat[chosen, model.nx :]
@@ -103,27 +84,13 @@ def state_jacobians(model: StateSpace, along: Float[Array, "J B n"]) -> Float[Ar
 
 
 def nonlinear_weights(model: StateSpace) -> PyTree[Array]:
-    """The arrays that `nonlinear_decay` acts on: the nonlinear parts of f, g and the encoder.
-
-    Args:
-        model: the model.
-
-    Returns:
-        The nonlinear parts.
-    """
+    """The arrays that `nonlinear_decay` acts on: the nonlinear parts of f, g and the encoder."""
     encoder = nonlinear_part(model.initial.network) if isinstance(model.initial, Encoder) else None
     return nonlinear_part(model.f), nonlinear_part(model.g), encoder
 
 
 def decayed_weights(model: StateSpace) -> PyTree[Array]:
-    """The arrays that weight decay acts on: all networks, but neither tau nor free initial states.
-
-    Args:
-        model: the model.
-
-    Returns:
-        The networks.
-    """
+    """The arrays that weight decay acts on: all networks, but neither tau nor free initial states."""
     initial = None if isinstance(model.initial, FreeState) else model.initial
     return (model.f, model.g, initial, model.dae)
 
@@ -131,12 +98,6 @@ def decayed_weights(model: StateSpace) -> PyTree[Array]:
 def trainable(model: StateSpace) -> PyTree[bool]:
     """Which leaves of the model training may change: all arrays, of tau its factor where it is trainable, of
     known equations their parameters where these are.
-
-    Args:
-        model: the model.
-
-    Returns:
-        A tree of True and False in the shape of the model.
     """
     arrays = jax.tree.map(eqx.is_inexact_array, model)
     arrays = eqx.tree_at(lambda m: (m.tau.factor, m.tau.start), arrays, (model.tau.trainable, False))

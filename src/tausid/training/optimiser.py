@@ -49,14 +49,7 @@ class StepSettings:
 
     @classmethod
     def from_config(cls, config: Config) -> StepSettings:
-        """What the steps need of all settings.
-
-        Args:
-            config: all settings.
-
-        Returns:
-            The part for the steps.
-        """
+        """What the steps need of all settings."""
         weights = mean_one(config.output_weights)
         return cls(
             batch=config.batch,
@@ -78,14 +71,7 @@ class StepSettings:
 
 
 def mean_one(weights: tuple[float, ...] | None) -> tuple[float, ...] | None:
-    """Weights of outputs, scaled to a mean of one, so that they do not change how much penalties count.
-
-    Args:
-        weights: one per output, or None.
-
-    Returns:
-        The scaled weights, or None.
-    """
+    """Weights of outputs, scaled to a mean of one, so that they do not change how much penalties count."""
     return None if weights is None else tuple(w * len(weights) / sum(weights) for w in weights)
 
 
@@ -106,16 +92,7 @@ class OptimiserState(eqx.Module):
 
     @classmethod
     def start(cls, weights: PyTree[Array], *, step: int = 0, rate_scale: float = 1.0) -> OptimiserState:
-        """Fresh moments at these weights.
-
-        Args:
-            weights: the trained arrays.
-            step: steps taken so far.
-            rate_scale: factor on the learning rate.
-
-        Returns:
-            The state.
-        """
+        """Fresh moments at these weights."""
         return cls(weights, ADAM.init(weights), jnp.asarray(step, jnp.int32), jnp.asarray(rate_scale))
 
     @property
@@ -131,12 +108,6 @@ def learning_rate(settings: StepSettings) -> Callable[[Any], Any]:
 
     `three-step`: the rate, 0.3 of it from step 1000 and 0.09 of it from step 3000, as in the paper.
     `cosine`: from the rate to a hundredth of it at the last step.
-
-    Args:
-        settings: the rate and the name of the schedule.
-
-    Returns:
-        The schedule.
     """
     if settings.schedule == "three-step":
         return optax.piecewise_constant_schedule(settings.learning_rate, {1000: 0.3, 3000: 0.3})
@@ -153,20 +124,7 @@ def run_steps(
     settings: StepSettings,
     integrator: FixedStep,
 ) -> tuple[OptimiserState, Float[Array, ""], Bool[Array, ""]]:
-    """Take `count` steps, or as many as give finite numbers.
-
-    Args:
-        state: where the optimisation is.
-        model: the model; its trained arrays are replaced by those of `state`.
-        source: the training windows.
-        count: how many steps.
-        key: random key; step k draws its windows with `fold_in(key, k)`.
-        settings: batch size, learning rate, weights of the penalties.
-        integrator: how to integrate.
-
-    Returns:
-        The state after the last good step, the mean simulation error over the steps, and whether all were good.
-    """
+    """Take `count` steps, or as many as give finite numbers."""
     fixed = eqx.partition(model, trainable(model))[1]
     rate = learning_rate(settings)
 
@@ -194,15 +152,6 @@ def draw_windows(source: WindowSource, step: Array, key: PRNGKeyArray, settings:
 
     `random`: uniform, with replacement. `epochs`: the next ones of a shuffled pass over all windows; those that do not
     fill the last batch of a pass are left out of it.
-
-    Args:
-        source: the training windows.
-        step: the step's number.
-        key: random key.
-        settings: the batch size and the order.
-
-    Returns:
-        Which windows.
     """
     count, batch = source.count, settings.batch
     if count <= batch:
@@ -216,17 +165,7 @@ def draw_windows(source: WindowSource, step: Array, key: PRNGKeyArray, settings:
 
 @eqx.filter_jit
 def window_error(model: StateSpace, source: WindowSource, integrator: FixedStep, engine: Engine) -> Float[Array, ""]:
-    """Mean squared simulation error of windows, evenly spread over the records and MOST_VALIDATED at most.
-
-    Args:
-        model: the model.
-        source: the windows.
-        integrator: how to integrate.
-        engine: what computes.
-
-    Returns:
-        The error, normalized.
-    """
+    """Mean squared simulation error of windows, evenly spread over the records and MOST_VALIDATED at most."""
     chosen = np.linspace(0, source.count - 1, min(source.count, MOST_VALIDATED)).round().astype(np.int32)
     return objective(model, source.gather(jnp.asarray(chosen)), Penalties(), integrator, engine)[1]
 

@@ -16,16 +16,7 @@ from tausid.training.result import FitResult, FoldCurves, HistoryRow
 
 
 def make_result(problem: Problem, run: RunState, curves: FoldCurves | None = None) -> FitResult:
-    """What the user gets of a run.
-
-    Args:
-        problem: what was trained on what.
-        run: where training ended.
-        curves: what the folds said, if there were any.
-
-    Returns:
-        The result.
-    """
+    """What the user gets of a run."""
     versions = program_versions()
     provenance = {
         "status": run.status,

@@ -27,14 +27,7 @@ def usable_cores() -> int:
 
 
 def check_workers(count: int | None) -> None:
-    """Check a number of calls at a time.
-
-    Args:
-        count: the number; None for one per core.
-
-    Raises:
-        ConfigError: fewer than one.
-    """
+    """Check a number of calls at a time."""
     if count is not None and count < 1:
         raise ConfigError(f"`workers` must be at least 1; got {count}. Leave it out for one per core.")
 
@@ -65,19 +58,7 @@ class LocalWorkers(Executor):
         self._busy: dict[Future[Any], ProcessPoolExecutor] = {}
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Start a call in an idle worker.
-
-        Args:
-            fn: what to call.
-            *args: its arguments.
-            **kwargs: its keyword arguments.
-
-        Returns:
-            The future result.
-
-        Raises:
-            RuntimeError: all workers are busy.
-        """
+        """Start a call in an idle worker."""
         self._collect()
         if not self._idle:
             raise RuntimeError(f"at most {self.slots} calls at a time; all workers are busy")
@@ -87,12 +68,7 @@ class LocalWorkers(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End all workers; those that still compute are terminated.
-
-        Args:
-            wait: whether to wait until they are gone.
-            cancel_futures: without effect, as no call ever waits for a worker.
-        """
+        """End all workers; those that still compute are terminated."""
         self._collect()
         for pool in self._busy.values():
             for process in list((pool._processes or {}).values()):

@@ -53,18 +53,7 @@ Reporter = AbstractContextManager[Callable[[ProgressUpdate], None]]
 
 
 def make_reporter(progress: Callable[[ProgressUpdate], None] | str | None, model: Model) -> Reporter:
-    """A context in which progress is reported.
-
-    Args:
-        progress: `auto`, None, or a function of an update.
-        model: the model in training, for the unit of the validation error.
-
-    Returns:
-        A context manager that gives the function to call.
-
-    Raises:
-        ConfigError: something else was given.
-    """
+    """A context in which progress is reported."""
     if progress is None:
         return contextlib.nullcontext(lambda update: None)
     if callable(progress):
@@ -75,15 +64,7 @@ def make_reporter(progress: Callable[[ProgressUpdate], None] | str | None, model
 
 
 def describe(update: ProgressUpdate, model: Model) -> str:
-    """The update in one line; the validation error in the output's unit where there is one output.
-
-    Args:
-        update: what is known.
-        model: the model in training.
-
-    Returns:
-        The line.
-    """
+    """The update in one line; the validation error in the output's unit where there is one output."""
     single = len(model.output_names) == 1
     scale = float(model.scaling.y_std[0]) if single else 1.0
     unit = (model.output_units[0] if single else "normalized") or ""
@@ -137,12 +118,6 @@ def _plain_lines(model: Model) -> Iterator[Callable[[ProgressUpdate], None]]:
 
 def describe_duration(seconds: float) -> str:
     """A time span in words.
-
-    Args:
-        seconds: how long.
-
-    Returns:
-        Hours and minutes, minutes and seconds, or seconds.
 
     Example:
         >>> describe_duration(75.2)

@@ -34,19 +34,6 @@ def split_records(records: Records, config: Config, *, validation: Records | Non
 
     `clean`: validation is what was given for it, or the last part of each training record; nothing of a test
     record is seen. `paper`: validation is the first 512 samples (at most half) of the test record.
-
-    Args:
-        records: training records.
-        config: protocol and validation fraction.
-        validation: held-out records, if there are any.
-        test: test records; only the `paper` protocol looks at them.
-
-    Returns:
-        The records by role.
-
-    Raises:
-        ConfigError: the `paper` protocol without a test record or with validation records; folds with such records.
-        DataError: records with different channels.
     """
     train = as_records(records)
     if config.protocol == "paper":

@@ -57,49 +57,19 @@ class FullError(eqx.Module):
     integrator: FixedStep = eqx.field(static=True)
 
     def model(self, weights: PyTree[Array]) -> StateSpace:
-        """The model with these trained arrays.
-
-        Args:
-            weights: trained arrays.
-
-        Returns:
-            The model.
-        """
+        """The model with these trained arrays."""
         return eqx.combine(weights, self.fixed)
 
     def limit(self, y: Float[Array, "*B ny"]) -> Float[Array, "*B ny"]:
-        """Outputs within their limits.
-
-        Args:
-            y: outputs without.
-
-        Returns:
-            The outputs.
-        """
+        """Outputs within their limits."""
         return y if self.limits is None else jnp.clip(y, *self.limits)
 
     def states(self, weights: PyTree[Array], x0: Float[Array, "B nx"]) -> Float[Array, "J B nx"]:
-        """States along the records.
-
-        Args:
-            weights: trained arrays.
-            x0: initial states.
-
-        Returns:
-            The states.
-        """
+        """States along the records."""
         return rollout_scan(self.model(weights).field, x0, self.windows.u, self.windows.dt, self.integrator)
 
     def __call__(self, weights: PyTree[Array], x0: Float[Array, "B nx"]) -> Errors:
-        """The objective and its parts.
-
-        Args:
-            weights: trained arrays.
-            x0: initial states.
-
-        Returns:
-            The errors.
-        """
+        """The objective and its parts."""
         y_hat = self.limit(self.model(weights).output(self.states(weights, x0), self.windows.u))
         squares = self.output_weights * (y_hat - self.windows.y) ** 2
         theta = ravel_pytree(weights)[0]
@@ -113,14 +83,7 @@ class FullError(eqx.Module):
         return jnp.asarray(self.penalties.outputs or (1.0,) * ny, self.windows.y.dtype)
 
     def decay(self, weights: PyTree[Array]) -> Float[Array, "P"]:
-        """The factor of each trained number's square in the weight decays.
-
-        Args:
-            weights: trained arrays.
-
-        Returns:
-            The factors, in the order of `ravel_pytree`.
-        """
+        """The factor of each trained number's square in the weight decays."""
 
         def decays(ones: PyTree[Array]) -> Array:
             model, p = self.model(ones), self.penalties
@@ -161,14 +124,7 @@ class Normal(eqx.Module):
     k: Float[Array, "B nx"]
 
     def solve(self, damping: Float[Array, ""]) -> tuple[Float[Array, "P"], Float[Array, "B nx"]]:
-        """The damped step; the initial states are eliminated first.
-
-        Args:
-            damping: relative to the diagonal.
-
-        Returns:
-            Changes of theta and of the initial states.
-        """
+        """The damped step; the initial states are eliminated first."""
         H, K = _damped(self.H, damping), _damped(self.K, damping)
         along = jnp.linalg.solve(K, jnp.swapaxes(self.G, 1, 2))  # (B, nx, P)
         alone = jnp.linalg.solve(K, self.k[..., None])[..., 0]
@@ -179,16 +135,7 @@ class Normal(eqx.Module):
 
 @eqx.filter_jit
 def normal_equations(error: FullError, weights: PyTree[Array], x0: Float[Array, "B nx"]) -> Normal:
-    """The normal equations at a point.
-
-    Args:
-        error: what is minimized.
-        weights: trained arrays.
-        x0: initial states.
-
-    Returns:
-        The equations, with errors scaled as in the objective.
-    """
+    """The normal equations at a point."""
     theta, unravel = ravel_pytree(weights)
     (B, nx), P = x0.shape, theta.size
     chunks = _chunks(error, nx, P + nx)
@@ -250,14 +197,6 @@ def levenberg_marquardt(error: FullError, weights: PyTree[Array], x0: Float[Arra
 
     The initial states move alone first: where one is wrong for long, as a position is, the weights would bend for it.
     To be called, and advanced, in double precision.
-
-    Args:
-        error: what is minimized.
-        weights: trained arrays to start from.
-        x0: initial states to start from.
-
-    Yields:
-        The points.
     """
     x0 = fit_initial_states(error, weights, x0)
     now, damping = Point(weights, x0, _errors(error, weights, x0), converged=False), FIRST_DAMPING
@@ -279,16 +218,7 @@ def levenberg_marquardt(error: FullError, weights: PyTree[Array], x0: Float[Arra
 
 
 def fit_initial_states(error: FullError, weights: PyTree[Array], x0: Float[Array, "B nx"]) -> Float[Array, "B nx"]:
-    """Initial states with a lower error for the same weights, by a few Gauss-Newton steps.
-
-    Args:
-        error: what is minimized.
-        weights: trained arrays, which stay.
-        x0: initial states to start from.
-
-    Returns:
-        The initial states; the same where no step lowers the error.
-    """
+    """Initial states with a lower error for the same weights, by a few Gauss-Newton steps."""
     now = float(_errors(error, weights, x0).objective)
     for _ in range(INITIAL_STEPS):
         equations = normal_equations(error, weights, x0)
@@ -302,16 +232,7 @@ def fit_initial_states(error: FullError, weights: PyTree[Array], x0: Float[Array
 
 @eqx.filter_jit
 def states_along(error: FullError, weights: PyTree[Array], x0: Float[Array, "B nx"]) -> Float[Array, "J B nx"]:
-    """`FullError.states` as one compiled program.
-
-    Args:
-        error: what is minimized.
-        weights: trained arrays.
-        x0: initial states.
-
-    Returns:
-        The states.
-    """
+    """`FullError.states` as one compiled program."""
     return error.states(weights, x0)
 
 

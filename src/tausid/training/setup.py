@@ -58,19 +58,6 @@ def choose_settings(
     It grows out of a linear approximation, and is `windows` where there is none, without inputs; known equations are a
     start of their own. It has no folds where something else is held out, and holds out the end of records that are
     long enough to spare it.
-
-    Args:
-        recipe: the recipe asked for.
-        settings: fields of `Config` to change.
-        records: training records, where they are known already.
-        physics: known equations.
-        validation: validation records.
-
-    Returns:
-        The settings.
-
-    Raises:
-        ConfigError: an unknown recipe or setting, or a value breaks its rule.
     """
     if recipe != "default":
         return recipe_config(recipe, **settings)
@@ -96,16 +83,6 @@ def _what_is_held_out(records: Sequence[Record]) -> dict[str, Any]:
 def settle(config: Config, records: Sequence[Record]) -> Config:
     """The settings with what depends on the records: whether the encoder sees time stamps, and limits
     of the outputs.
-
-    Args:
-        config: the settings.
-        records: training records.
-
-    Returns:
-        The settings; the same where the records have one clock.
-
-    Raises:
-        ConfigError: not one weight or one pair of limits per output.
     """
     weights = config.output_weights
     if weights is not None and len(weights) != records[0].ny:
@@ -127,23 +104,7 @@ def start_problem(
     bla: LinearModel | None = None,
     scaling: Scaling | None = None,
 ) -> Problem:
-    """A problem whose start is found from its training records: tau, the weights, the parameters of known equations.
-
-    Args:
-        config: the settings.
-        tau: as for `fit`.
-        split: records by role.
-        plant: known equations, if there are any.
-        bla: the linear approximation of the training records, where it is known already.
-        scaling: physical to normalized units; by default that of the training records.
-
-    Returns:
-        The problem.
-
-    Raises:
-        ConfigError: the settings do not fit the records.
-        DataError: a channel is constant, or the records cannot carry a linear approximation.
-    """
+    """A problem whose start is found from its training records: tau, the weights, the parameters of known equations."""
     if bla is None:
         config, bla = settle_order(config, split.train)
     start = find_start(tau, split.train, config, bla)
@@ -160,22 +121,7 @@ def start_problem(
 def make_problem(
     config: Config, start: Start, split: Split, known: KnownStart | None = None, scaling: Scaling | None = None
 ) -> Problem:
-    """Scaling, windows and untrained model for these records.
-
-    Args:
-        config: the settings.
-        start: tau, and a linear approximation where the weights start from it.
-        split: records by role.
-        known: known equations, fitted to the training records.
-        scaling: physical to normalized units; by default that of the training records.
-
-    Returns:
-        The problem.
-
-    Raises:
-        ConfigError: the settings do not fit the records.
-        DataError: a channel is constant.
-    """
+    """Scaling, windows and untrained model for these records."""
     first = split.train[0]
     ts = median_step(split.train)
     scaling = scaling or Scaling.from_records(split.train)
@@ -222,15 +168,7 @@ def make_problem(
 
 
 def make_stages(config: Config, make_windows: Callable[..., WindowSource]) -> tuple[Stage, ...]:
-    """Training windows of each horizon, for equal shares of the steps and with about as many samples per step.
-
-    Args:
-        config: the horizons, and the batch of the first one.
-        make_windows: windows of the training records for a `horizon`.
-
-    Returns:
-        The stages; later ones share the samples of the first.
-    """
+    """Training windows of each horizon, for equal shares of the steps and with about as many samples per step."""
     # Without Adam the windows only show where the encoder looks at.
     horizons = config.horizons if config.max_steps > 0 or config.initial_state == "free" else (2,)
     sources = [make_windows(horizon=horizon) for horizon in horizons]

@@ -59,22 +59,7 @@ def find_start(
     config: Config,
     bla: LinearModel | None = None,
 ) -> Start:
-    """Tau as it was given, or estimated from the training records.
-
-    Args:
-        tau: seconds, one or one per state; `bla` or `spectrum` (estimated), `trained` or
-            `trained-per-state` (from Ts/tau = 0.1 on), `bla-trained` (from the estimate on); an estimate; or a `Tau`.
-        records: training records.
-        config: number of states, hold, and whether the weights start from the linear approximation.
-        bla: the linear approximation of the records, where it is known already.
-
-    Returns:
-        The start.
-
-    Raises:
-        ConfigError: an unknown name, or not a positive number.
-        DataError: the records cannot carry a linear approximation.
-    """
+    """Tau as it was given, or estimated from the training records."""
     if isinstance(tau, str):
         return _named_start(tau, records, config, bla)
     if bla is None and config.init == "bla":
@@ -104,18 +89,7 @@ def _named_start(name: str, records: Sequence[Record], config: Config, bla: Line
 
 
 def settle_states(config: Config, tau: float | Sequence[float] | str | Tau | TauEstimate) -> Config:
-    """The settings with as many states as `tau` has values, where it has one per state and their number is open.
-
-    Args:
-        config: the settings.
-        tau: as for `find_start`.
-
-    Returns:
-        The settings.
-
-    Raises:
-        ConfigError: not a positive number.
-    """
+    """The settings with as many states as `tau` has values, where it has one per state and their number is open."""
     if config.nx != AUTO or isinstance(tau, str):
         return config
     values = _as_tau(tau).start
@@ -123,18 +97,7 @@ def settle_states(config: Config, tau: float | Sequence[float] | str | Tau | Tau
 
 
 def settle_order(config: Config, records: Sequence[Record]) -> tuple[Config, LinearModel | None]:
-    """The settings with as many states as a linear approximation has; the encoder sees two samples per state at least.
-
-    Args:
-        config: the settings.
-        records: training records.
-
-    Returns:
-        The settings, and the linear approximation where one was needed.
-
-    Raises:
-        DataError: the records cannot carry one.
-    """
+    """The settings with as many states as a linear approximation has; an encoder sees two samples per state."""
     if config.nx != AUTO:
         return config, None
     bla = approximate(records, config)
@@ -149,16 +112,7 @@ def _with_order(config: Config, order: int) -> Config:
 
 
 def settle_initial_samples(config: Config, tau: Tau, records: Sequence[Record]) -> Config:
-    """The settings with the number of samples that show a free initial state.
-
-    Args:
-        config: the settings.
-        tau: the time scale of the states.
-        records: training records.
-
-    Returns:
-        The settings; the same where they say the number, or where an encoder finds initial states.
-    """
+    """The settings with the number of samples that show a free initial state."""
     if config.initial_state != "free" or config.initial_samples != AUTO:
         return config
     shown = math.ceil(TAUS_OF_INITIAL_STATE * float(np.max(tau.start)) / median_step(records))
@@ -167,19 +121,7 @@ def settle_initial_samples(config: Config, tau: Tau, records: Sequence[Record]) 
 
 
 def approximate(records: Sequence[Record], config: Config, order: int | None = None) -> LinearModel:
-    """The best linear approximation with at most as many states as the model.
-
-    Args:
-        records: training records; those with more than one clock are resampled onto their median step.
-        config: number of states, hold and feedthrough.
-        order: number of states of the approximation; by default what the records call for.
-
-    Returns:
-        The linear model.
-
-    Raises:
-        DataError: the records cannot carry one.
-    """
+    """The best linear approximation with at most as many states as the model."""
     hold = "first" if set(config.hold if isinstance(config.hold, tuple) else [config.hold]) == {"first"} else "zero"
     feedthrough = config.feedthrough or hold == "first"
     Scaling.from_records(records)  # a constant channel is in the way of every model, and says so itself
@@ -202,15 +144,6 @@ def start_from_bla(model: StateSpace, bla: LinearModel, records: Sequence[Record
 
     `f: [A B] = diag(tau) [A B] of the BLA`, `g: [C D]` of the BLA, encoder: the least-squares map from past samples to
     the BLA's states. States that the BLA does not have decay with tau and touch nothing.
-
-    Args:
-        model: the model, untrained.
-        bla: the linear approximation, with at most as many states.
-        records: the training records, in the order of `source`.
-        source: the training windows.
-
-    Returns:
-        The model.
     """
     if model.A_form == "negative-definite":
         bla = in_dissipative_basis(bla)
@@ -236,12 +169,6 @@ def in_dissipative_basis(bla: LinearModel) -> LinearModel:
     """The same linear model with other states, such that A + A' is negative definite.
 
     With `A'P + PA = -I` and `P = T'T` the states `T x` do: a stable linear system has such a basis.
-
-    Args:
-        bla: a linear model.
-
-    Returns:
-        The model in that basis; as it is where it is not stable.
     """
     if np.linalg.eigvals(bla.A).real.max() >= 0:
         return bla
@@ -264,18 +191,7 @@ def in_dissipative_basis(bla: LinearModel) -> LinearModel:
 def start_encoder(
     model: StateSpace, source: WindowSource, states_at: Callable[[np.ndarray], np.ndarray], *, bend: bool = False
 ) -> StateSpace:
-    """The model with the linear part of its encoder the least-squares map from past samples to known states.
-
-    Args:
-        model: the model, with an encoder that has a linear part.
-        source: the training windows.
-        states_at: the first states at samples, counted through all records; NaN where they are not known.
-        bend: whether the last layer of the encoder's nonlinear part is fitted, too; otherwise the linear part is fitted
-            to what the nonlinear one leaves.
-
-    Returns:
-        The model.
-    """
+    """The model with the linear part of its encoder the least-squares map from past samples to known states."""
     initial = model.initial
     assert isinstance(initial, Encoder) and isinstance(initial.network, AbstractNetwork)
     every = max(1, -(-source.count // ENCODER_WINDOWS))
@@ -302,15 +218,7 @@ def start_encoder(
 
 @eqx.filter_jit
 def past_of(source: WindowSource, index: Int[Array, "B"]) -> tuple[Array, Array, Array | None]:
-    """`WindowSource.past` as one compiled program.
-
-    Args:
-        source: the windows.
-        index: which of them.
-
-    Returns:
-        What the encoder sees before them.
-    """
+    """`WindowSource.past` as one compiled program."""
     return source.past(index)
 
 

@@ -25,14 +25,7 @@ CHUNK = 2**16
 
 
 def steps_to_next(t: Float[np.ndarray, "N"]) -> Float[np.ndarray, "N"]:
-    """Seconds from each time stamp to the next, the last one repeated.
-
-    Args:
-        t: time stamps.
-
-    Returns:
-        One step per time stamp.
-    """
+    """Seconds from each time stamp to the next, the last one repeated."""
     steps = np.diff(t)
     return np.append(steps, steps[-1])
 

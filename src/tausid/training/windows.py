@@ -91,24 +91,7 @@ class WindowSource(eqx.Module):
         hold: str | tuple[str, ...] | None = None,
         ts: float | None = None,
     ) -> WindowSource:
-        """Lay the records end to end and find the starts of all windows.
-
-        Args:
-            records: training records.
-            scaling: physical to normalized units.
-            horizon: rows per window, or `full` for one window per record.
-            n_past: samples before a window that the encoder sees.
-            longest: longest step between two rows in seconds; longer ones are split.
-            hold: what the inputs do between samples.
-            ts: the median step in seconds, for an encoder that sees time stamps; None for one that does not.
-
-        Returns:
-            The source.
-
-        Raises:
-            ConfigError: a record is shorter than `n_past + horizon`.
-            DataError: no window has measured outputs before it and in it.
-        """
+        """Lay the records end to end and find the starts of all windows."""
         layouts = [lay_out(record, longest, hold) for record in records]
         samples = window_samples(layouts, horizon, n_past)
         runs = [window_runs(layout, samples, n_past, full=horizon == FULL) for layout in layouts]
@@ -136,28 +119,13 @@ class WindowSource(eqx.Module):
         )
 
     def starts(self, index: Int[Array, "B"]) -> Int[Array, "B"]:
-        """The samples at which windows start, counted through all records.
-
-        Args:
-            index: which windows.
-
-        Returns:
-            Sample numbers.
-        """
+        """The samples at which windows start, counted through all records."""
         return index + self.shifts[jnp.searchsorted(self.ends, index, side="right")]
 
     def past(
         self, index: Int[Array, "B"]
     ) -> tuple[Float[Array, "n_past B nu"], Float[Array, "n_past B ny"], Float[Array, "n_past B"] | None]:
-        """What the encoder sees before these windows.
-
-        Args:
-            index: which windows.
-
-        Returns:
-            Past inputs, past outputs without holes, and the lags where it sees time stamps; then both are interpolated
-            at the nominal times.
-        """
+        """What the encoder sees before these windows."""
         samples = self.starts(index) + jnp.arange(-self.n_past, 0)[:, None]  # (n_past, B)
         rows = self._row(samples)
         lag = None if self.lag is None else jax.lax.cumsum(self.lag[samples], axis=0, reverse=True)
@@ -169,12 +137,6 @@ class WindowSource(eqx.Module):
         """These windows.
 
         A window that is longer than what is left of its record holds the last input, with no output measured.
-
-        Args:
-            index: which windows.
-
-        Returns:
-            The batch.
         """
         start = self._row(self.starts(index))
         record = jnp.searchsorted(self.stops, start, side="right").astype(jnp.int32)

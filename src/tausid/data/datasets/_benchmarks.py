@@ -42,19 +42,7 @@ class Benchmark:
 
 
 def find_files(name: str, *, folder: str | Path | None, timeout: float) -> tuple[Path, ...]:
-    """Find the files of a benchmark, download them if need be, and check their sums.
-
-    Args:
-        name: a key of `BENCHMARKS`.
-        folder: where to look first, instead of `TAUSID_DATA`.
-        timeout: how long to wait for the official loader, in seconds.
-
-    Returns:
-        The paths of the files.
-
-    Raises:
-        DataError: the files are not to be had, or are not the published ones.
-    """
+    """Find the files of a benchmark, download them if need be, and check their sums."""
     benchmark = BENCHMARKS[name]
     try:
         paths = _find_in_folder(name, benchmark, folder)

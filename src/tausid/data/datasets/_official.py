@@ -11,12 +11,7 @@ from pathlib import Path
 
 
 def main(loader: str, files: list[str]) -> None:
-    """Print the folder in which the loader keeps a benchmark's files.
-
-    Args:
-        loader: name of its function in `nonlinear_benchmarks`.
-        files: names of the files that must be there.
-    """
+    """Print the folder in which the loader keeps a benchmark's files."""
     import nonlinear_benchmarks
 
     load = getattr(nonlinear_benchmarks, loader)

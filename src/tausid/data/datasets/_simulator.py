@@ -26,23 +26,7 @@ def make_dataset(
     ts: float,
     channels: tuple[tuple[str, str], tuple[str, str]],
 ) -> Dataset:
-    """Make a training and a test record, each with random numbers of its own.
-
-    Args:
-        experiment: input and measured output for a source of random numbers and a number of samples.
-        name: of the dataset.
-        seed: decides all random numbers.
-        samples: length of the training record.
-        test_samples: length of the test record; None is that of the training record.
-        ts: sampling time in seconds.
-        channels: name and unit of the input, and of the output.
-
-    Returns:
-        The two records.
-
-    Raises:
-        ConfigError: a setting breaks a rule.
-    """
+    """Make a training and a test record, each with random numbers of its own."""
     lengths = {"train": samples, "test": samples if test_samples is None else test_samples}
     _check_settings(seed, lengths)
     check_ts(ts)
@@ -59,17 +43,7 @@ def make_dataset(
 
 
 def multisine(random: np.random.Generator, samples: int, *, ts: float, bands: Bands) -> Float[np.ndarray, " N"]:
-    """Zero mean, unit variance, random phases, one line per multiple of 1 / (samples ts).
-
-    Args:
-        random: where the phases come from.
-        samples: length of the signal, one period.
-        ts: sampling time in seconds.
-        bands: pairs of a highest frequency in Hz and the amplitude of lines up to it, the lowest band first.
-
-    Returns:
-        The signal.
-    """
+    """Zero mean, unit variance, random phases, one line per multiple of 1 / (samples ts)."""
     freq_hz = np.fft.rfftfreq(samples, ts)
     amplitude = np.zeros(len(freq_hz))
     for highest, height in reversed(bands):
@@ -92,18 +66,7 @@ def sample_states(
     ts: float,
     max_step: float,
 ) -> Float[np.ndarray, "N nx"]:
-    """States at the samples, for an input held constant between them.
-
-    Args:
-        step: the state after a step, from a state, an input and the step's length in seconds.
-        u: input at the samples.
-        x0: state at the first sample.
-        ts: sampling time in seconds.
-        max_step: longest step in seconds.
-
-    Returns:
-        The states.
-    """
+    """States at the samples, for an input held constant between them."""
     substeps = math.ceil(ts / max_step)
     x, states = x0, [x0]
     for held in u[:-1].tolist():
@@ -114,16 +77,7 @@ def sample_states(
 
 
 def runge_kutta(derivative: Callable[[State], State], x: State, h: float) -> State:
-    """One step of the classical Runge-Kutta method of order 4.
-
-    Args:
-        derivative: dx/dt at a state.
-        x: the state.
-        h: length of the step in seconds.
-
-    Returns:
-        The state after the step.
-    """
+    """One step of the classical Runge-Kutta method of order 4."""
     a = derivative(x)
     b = derivative(_moved(x, a, h / 2))
     c = derivative(_moved(x, b, h / 2))
@@ -137,18 +91,7 @@ def _moved(x: State, slope: State, h: float) -> State:
 
 
 def as_signal(u: ArrayLike, what: str) -> Float[np.ndarray, " N"]:
-    """One finite signal.
-
-    Args:
-        u: the signal, shape (N,) or (N, 1).
-        what: it is, in words, for the message.
-
-    Returns:
-        The signal, shape (N,).
-
-    Raises:
-        DataError: another shape, or NaN or infinity in it.
-    """
+    """One finite signal."""
     signal = as_columns(u, "u")
     if signal.shape[1] != 1 or len(signal) == 0 or not np.all(np.isfinite(signal)):
         raise DataError(
@@ -159,29 +102,14 @@ def as_signal(u: ArrayLike, what: str) -> Float[np.ndarray, " N"]:
 
 
 def check_amounts(unit: str, **amounts: float) -> None:
-    """Check that numbers are finite and not negative.
-
-    Args:
-        unit: their unit, for the message.
-        **amounts: the numbers, by the names of their arguments.
-
-    Raises:
-        ConfigError: one is not.
-    """
+    """Check that numbers are finite and not negative."""
     for name, value in amounts.items():
         if not (_is_finite(value) and value >= 0):
             raise ConfigError(f"`{name}` must be a number of {unit} from 0 on; got {value!r}. Use 0 for none.")
 
 
 def check_ts(ts: float) -> None:
-    """Check a sampling time.
-
-    Args:
-        ts: in seconds.
-
-    Raises:
-        ConfigError: it is not positive.
-    """
+    """Check a sampling time."""
     if not (_is_finite(ts) and ts > 0):
         raise ConfigError(f"`ts` must be a positive number of seconds; got {ts!r}. Give the sampling time.")
 

@@ -53,14 +53,7 @@ def look(
 
 
 def inspect_channels(data: Channels) -> Inspection:
-    """Analyse channels.
-
-    Args:
-        data: the channels.
-
-    Returns:
-        What was found.
-    """
+    """Analyse channels."""
     clock = _inspect_clock(data)
     reports = tuple(_inspect_channel(channel, clock) for channel in data.channels)
     return Inspection(data.name, clock, reports, tuple(suggest(data, clock, reports)), data.history)

@@ -33,21 +33,7 @@ class Choice:
 
 
 def choose(table: Table, inputs: Keys | None, outputs: Keys | None, *, ts: float | None, time: Key | None) -> Choice:
-    """The columns asked for; where nothing was, those that the file itself names.
-
-    Args:
-        table: the table.
-        inputs: names or positions of the inputs; None for the file's own, or none.
-        outputs: names or positions of the outputs; None for the file's own.
-        ts: sampling time in seconds.
-        time: name or position of the time stamps; the file's own clock where neither is given.
-
-    Returns:
-        The choice.
-
-    Raises:
-        DataError: an unknown column, or no output.
-    """
+    """The columns asked for; where nothing was, those that the file itself names."""
     chosen_u = table.inputs if inputs is None else tuple(find_columns(table, inputs))
     chosen_y = table.outputs if outputs is None else tuple(find_columns(table, outputs))
     if outputs is None and not chosen_y:
@@ -70,22 +56,7 @@ def choose(table: Table, inputs: Keys | None, outputs: Keys | None, *, ts: float
 def record_from_table(
     table: Table, choice: Choice, *, units: Mapping[str, str] | None, fill: str | None, name: str | None
 ) -> Record:
-    """A record of the chosen columns.
-
-    Args:
-        table: the table.
-        choice: the columns by role.
-        units: unit of each channel by its name; by default what the file says.
-        fill: `hold` or `linear` for missing inputs; None refuses them.
-        name: what to call the record; by default the table's name.
-
-    Returns:
-        The record; its history says what was filled.
-
-    Raises:
-        ConfigError: an unknown way to fill.
-        DataError: a column breaks a rule of its role.
-    """
+    """A record of the chosen columns."""
     if fill is not None and fill not in FILLS:
         raise ConfigError(unknown_name("fill", fill, FILLS))
     channels = (*choice.inputs, *choice.outputs)

@@ -53,14 +53,7 @@ class Channels:
 
     @classmethod
     def from_record(cls, record: Record) -> Channels:
-        """The channels of a record, time first.
-
-        Args:
-            record: the record.
-
-        Returns:
-            Its channels with their roles.
-        """
+        """The channels of a record, time first."""
         inputs = zip(record.input_names, record.u.T, record.input_units, strict=True)
         outputs = zip(record.output_names, record.y.T, record.output_units, strict=True)
         channels = (
@@ -71,14 +64,7 @@ class Channels:
         return cls(record.name, channels, history=record.history)
 
     def with_role(self, role: str) -> tuple[Channel, ...]:
-        """The channels of one role.
-
-        Args:
-            role: `input`, `output`, `time`, or empty.
-
-        Returns:
-            The channels, in their order.
-        """
+        """The channels of one role."""
         return tuple(channel for channel in self.channels if channel.role == role)
 
 

@@ -1,4 +1,4 @@
-"""`python -m tausid.data.readers._child`: reads MATLAB and HDF5 files for `_isolated.py`, until nobody asks any more."""
+"""`python -m tausid.data.readers._child`: reads MATLAB and HDF5 files for `_isolated.py`, one question at a time."""
 
 from __future__ import annotations
 

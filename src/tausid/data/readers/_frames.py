@@ -15,26 +15,12 @@ from tausid.errors import DataError, MissingExtraError
 
 
 def is_frame(thing: object) -> bool:
-    """Whether something is a pandas or polars data frame, or an arrow table.
-
-    Args:
-        thing: anything.
-
-    Returns:
-        Whether it is.
-    """
+    """Whether something is a pandas or polars data frame, or an arrow table."""
     return hasattr(thing, "columns") and any(hasattr(thing, name) for name in ("iloc", "to_series", "column_names"))
 
 
 def table_from_frame(frame: Any) -> Table:
-    """The columns of a pandas or polars data frame or of an arrow table; a named index of pandas' is one of them.
-
-    Args:
-        frame: the frame.
-
-    Returns:
-        Its columns.
-    """
+    """The columns of a pandas or polars data frame or of an arrow table; a named index of pandas' is one of them."""
     source = "the data frame"
     names = frame.column_names if hasattr(frame, "column_names") else frame.columns
     columns = [_frame_column(frame, i, str(name), source) for i, name in enumerate(names)]
@@ -67,18 +53,7 @@ def _index_numbers(index: Any, source: str) -> Float[np.ndarray, " N"]:
 
 
 def arrow_numbers(column: Any, called: str) -> Float[np.ndarray, " N"]:
-    """A column of an arrow table as numbers, NaN where one is null.
-
-    Args:
-        column: the column.
-        called: what to call it in messages.
-
-    Returns:
-        The numbers.
-
-    Raises:
-        DataError: it holds something else.
-    """
+    """A column of an arrow table as numbers, NaN where one is null."""
     try:
         values = column.to_numpy()
     except (TypeError, ValueError, NotImplementedError) as error:
@@ -97,18 +72,7 @@ def _import_parquet() -> ModuleType:
 
 
 def table_from_parquet(path: Path) -> Table:
-    """The columns of a Parquet file.
-
-    Args:
-        path: the file.
-
-    Returns:
-        Its columns.
-
-    Raises:
-        DataError: the file is damaged or something else.
-        MissingExtraError: pyarrow is not installed.
-    """
+    """The columns of a Parquet file."""
     parquet = _import_parquet()
     with as_data_error(path, "a Parquet file"), parquet.ParquetFile(path) as file:
         names = [str(name) for name in file.schema_arrow.names]

@@ -20,14 +20,7 @@ MOST_TEXT = 10_000
 
 
 def import_h5py() -> ModuleType:
-    """The library for HDF5.
-
-    Returns:
-        h5py.
-
-    Raises:
-        MissingExtraError: it is not installed.
-    """
+    """The library for HDF5."""
     try:
         import h5py
     except ImportError:
@@ -42,17 +35,6 @@ def table_from_hdf5(path: Path, *, matlab: bool) -> Table:
     """The datasets of an HDF5 file.
 
     Links to other files are not followed, and a dataset that can be reached in two ways has the name of the first.
-
-    Args:
-        path: the file.
-        matlab: whether MATLAB wrote it, as version 7.3.
-
-    Returns:
-        Its channels; those in groups are called `group/dataset`, or `struct.field` in a MATLAB file.
-
-    Raises:
-        DataError: the file is damaged or something else.
-        MissingExtraError: h5py is not installed.
     """
     h5py = import_h5py()
     kind = "a MATLAB file of version 7.3" if matlab else "an HDF5 file"

@@ -32,19 +32,7 @@ class Worker:
         self.process: subprocess.Popen[bytes] | None = None
 
     def ask(self, path: Path, question: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        """One question and its answer.
-
-        Args:
-            path: the file that it is about.
-            question: plain JSON values.
-
-        Returns:
-            The answer, and the bytes that follow it.
-
-        Raises:
-            DataError: the file cannot be read, or reading it ended the process or took too long.
-            MissingExtraError: the library for this kind of file is not installed.
-        """
+        """One question and its answer."""
         process = self._running(path)
         late = threading.Event()
         limit = SECONDS + SECONDS_PER_MEGABYTE * path.stat().st_size / 1e6
@@ -117,19 +105,7 @@ def _exchange(process: subprocess.Popen[bytes], question: dict[str, Any]) -> tup
 
 
 def open_isolated(path: Path, kind: str) -> Table:
-    """The channels of a MATLAB or HDF5 file, which stays open in another process until the table is closed.
-
-    Args:
-        path: the file.
-        kind: `mat5`, `mat73` or `hdf5`.
-
-    Returns:
-        Its channels.
-
-    Raises:
-        DataError: the file is damaged or something else.
-        MissingExtraError: the library for this kind of file is not installed.
-    """
+    """The channels of a MATLAB or HDF5 file, which stays open in another process until the table is closed."""
     worker = Worker()
     try:
         about, _ = worker.ask(path, {"open": str(path), "kind": kind})

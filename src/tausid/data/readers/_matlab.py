@@ -18,17 +18,7 @@ OBJECT = (
 
 
 def table_from_mat5(path: Path) -> Table:
-    """The variables of a MATLAB file of version 4 to 7.2.
-
-    Args:
-        path: the file.
-
-    Returns:
-        Its channels; fields of structs are called `struct.field`.
-
-    Raises:
-        DataError: the file is damaged or something else.
-    """
+    """The variables of a MATLAB file of version 4 to 7.2."""
     from scipy.io import loadmat  # late: most files are something else
 
     with as_data_error(path, "a MATLAB file"):

@@ -160,15 +160,6 @@ def record_from_frame(
 def csv_columns(path: str | os.PathLike[str]) -> tuple[str, ...]:
     """The names of the columns of a text file, as `read_csv` knows them.
 
-    Args:
-        path: the file.
-
-    Returns:
-        The names in their order; `column1`, `column2`, ... where the file gives none.
-
-    Raises:
-        DataError: the file cannot be read as a table.
-
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "bare.csv"
@@ -180,18 +171,7 @@ def csv_columns(path: str | os.PathLike[str]) -> tuple[str, ...]:
 
 
 def open_table(source: Any) -> Table:
-    """The columns of a file, a frame or a mapping.
-
-    Args:
-        source: what `read` takes.
-
-    Returns:
-        The table, to be closed.
-
-    Raises:
-        DataError: something else, or a damaged file.
-        MissingExtraError: the library for this kind of file is not installed.
-    """
+    """The columns of a file, a frame or a mapping."""
     if isinstance(source, str | os.PathLike):
         return _open_file(check_file(Path(source)))
     if is_frame(source):

@@ -113,18 +113,7 @@ def _stretches(numbers: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def find_columns(table: Table, keys: Keys) -> list[int]:
-    """Positions of the columns that names or numbers stand for.
-
-    Args:
-        table: the table.
-        keys: names or positions, one or several; the name of a matrix stands for all its columns.
-
-    Returns:
-        The positions.
-
-    Raises:
-        DataError: an unknown or ambiguous name, or a position beyond the table.
-    """
+    """Positions of the columns that names or numbers stand for."""
     wanted = [keys] if isinstance(keys, str | int) else list(keys)
     return [index for key in wanted for index in _find(table, key)]
 
@@ -184,17 +173,6 @@ def as_numbers(values: Any, called: str, row: Callable[[int], str] = "sample {}"
     """One-dimensional values of any kind as float64, NaN where one is missing.
 
     Dates become seconds since the first of them, durations seconds, and truth values 0 and 1.
-
-    Args:
-        values: an array.
-        called: what to call them in messages.
-        row: the words for a row's number.
-
-    Returns:
-        The numbers.
-
-    Raises:
-        DataError: some are no numbers; the first is named with its row.
     """
     array = np.ma.filled(np.ma.asarray(values, dtype=np.float64), np.nan) if np.ma.isMA(values) else np.asarray(values)
     if array.ndim != 1:
@@ -252,17 +230,7 @@ def _cell_as_number(cell: Any, first: datetime.datetime | None) -> float:
 
 
 def check_file(path: str | Path) -> Path:
-    """The path of a file that is there and can be read.
-
-    Args:
-        path: the path.
-
-    Returns:
-        The path.
-
-    Raises:
-        DataError: there is no such file, or it is a folder, a device or a pipe, or the system refuses it.
-    """
+    """The path of a file that is there and can be read."""
     path = Path(path)
     try:
         mode = path.stat().st_mode
@@ -284,18 +252,7 @@ def check_file(path: str | Path) -> Path:
 
 @contextlib.contextmanager
 def as_data_error(path: Path, kind: str) -> Iterator[None]:
-    """Whatever a library meets in a damaged file becomes a DataError that names the file.
-
-    Args:
-        path: the file.
-        kind: what it should be, with its article.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        DataError: the library gave up.
-    """
+    """Whatever a library meets in a damaged file becomes a DataError that names the file."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as of variables that are not chosen

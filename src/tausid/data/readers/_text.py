@@ -25,17 +25,7 @@ PREVIEW_LINES = 20
 
 
 def table_from_text(path: str | Path) -> Table:
-    """The columns of a text file with one sample per line.
-
-    Args:
-        path: the file; UTF-8, or UTF-16 with a byte-order mark.
-
-    Returns:
-        Its columns.
-
-    Raises:
-        DataError: the file cannot be read as a table.
-    """
+    """The columns of a text file with one sample per line."""
     cells = _read_cells(check_file(path))
     columns = tuple(
         Column(name, functools.partial(_convert, cells, i), show=functools.partial(_show_cell, cells, i))

@@ -49,17 +49,7 @@ class Leaf:
 
 
 def table_from_tree(tree: Mapping[str, Any], *, source: str, name: str, joint: str) -> Table:
-    """The channels of a tree, by their full names.
-
-    Args:
-        tree: the tree.
-        source: how messages call the file.
-        name: what to call a record made of it.
-        joint: what stands between the names of a struct and its field, `.` or `/`.
-
-    Returns:
-        The channels; with inputs, outputs and clock where exactly one struct looks like iddata.
-    """
+    """The channels of a tree, by their full names."""
     columns: list[Column] = []
     groups: dict[str, tuple[int, ...]] = {}
     known = []

@@ -13,18 +13,7 @@ from tausid.errors import DataError
 
 
 def as_columns(array: ArrayLike, name: str) -> Float[np.ndarray, "N n"]:
-    """A numeric array as (N, n); one dimension is one channel.
-
-    Args:
-        array: numbers of shape (N,) or (N, n).
-        name: what to call it in messages.
-
-    Returns:
-        A float64 array with two dimensions.
-
-    Raises:
-        DataError: not numbers, or neither one nor two dimensions.
-    """
+    """A numeric array as (N, n); one dimension is one channel."""
     values = as_floats(array, name)
     if values.ndim == 1:
         return values[:, None]
@@ -37,18 +26,7 @@ def as_columns(array: ArrayLike, name: str) -> Float[np.ndarray, "N n"]:
 
 
 def as_floats(array: ArrayLike, name: str) -> Float[np.ndarray, "..."]:
-    """An array of real numbers as float64.
-
-    Args:
-        array: the numbers.
-        name: what to call it in messages.
-
-    Returns:
-        A float64 array.
-
-    Raises:
-        DataError: not numbers, or complex ones.
-    """
+    """An array of real numbers as float64."""
     try:
         given = np.asarray(array)
         if given.dtype.kind in "cmM":
@@ -70,19 +48,7 @@ def as_private(array: ArrayLike) -> Float[np.ndarray, "..."]:
 
 
 def make_clock(samples: int, *, ts: float | None, t: ArrayLike | None) -> Float[np.ndarray, "N"]:
-    """Time stamps from a sampling time, or as given.
-
-    Args:
-        samples: number of samples.
-        ts: sampling time in seconds.
-        t: time stamps in seconds, instead of `ts`.
-
-    Returns:
-        The time stamps.
-
-    Raises:
-        DataError: both or neither are given, or `ts` is not positive.
-    """
+    """Time stamps from a sampling time, or as given."""
     if (ts is None) == (t is None):
         given = "neither" if ts is None else "both"
         raise DataError(
@@ -101,15 +67,7 @@ def make_clock(samples: int, *, ts: float | None, t: ArrayLike | None) -> Float[
 
 
 def numbered(letter: str, count: int) -> tuple[str, ...]:
-    """Default channel names: the letter alone for one channel, numbered from one for several.
-
-    Args:
-        letter: `u` or `y`.
-        count: number of channels.
-
-    Returns:
-        The names.
-    """
+    """Default channel names: the letter alone for one channel, numbered from one for several."""
     return (letter,) if count == 1 else tuple(f"{letter}{i + 1}" for i in range(count))
 
 

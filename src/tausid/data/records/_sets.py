@@ -43,17 +43,7 @@ class Dataset:
 
 
 def as_records(records: Records) -> tuple[Record, ...]:
-    """One record or several, always as a tuple.
-
-    Args:
-        records: a record or a sequence of records.
-
-    Returns:
-        The records.
-
-    Raises:
-        DataError: there is none, or something else is among them.
-    """
+    """One record or several, always as a tuple."""
     several = (records,) if isinstance(records, Record) else tuple(records)
     if not several:
         raise DataError("`records` must hold at least one Record; got none. Read one with tausid.read_csv.")
@@ -67,14 +57,7 @@ def as_records(records: Records) -> tuple[Record, ...]:
 
 
 def check_same_channels(records: Iterable[Record]) -> None:
-    """Check that all records have the same number of inputs and outputs.
-
-    Args:
-        records: the records.
-
-    Raises:
-        DataError: two of them differ.
-    """
+    """Check that all records have the same number of inputs and outputs."""
     first, *rest = records
     for other in rest:
         if (other.nu, other.ny) != (first.nu, first.ny):

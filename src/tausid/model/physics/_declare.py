@@ -147,27 +147,12 @@ class AbstractPhysics(ABC):
 
 
 def parameters_of(physics: AbstractPhysics) -> dict[str, Parameter]:
-    """The fitted parameters of a plant, by name.
-
-    Args:
-        physics: the plant.
-
-    Returns:
-        The fields that are a `Parameter`, in their order.
-    """
+    """The fitted parameters of a plant, by name."""
     return {name: value for name, value in _fields(physics).items() if isinstance(value, Parameter)}
 
 
 def with_values(physics: AbstractPhysics, free: Any) -> SimpleNamespace:
-    """What `derivative` and `output` get as `p`.
-
-    Args:
-        physics: the plant.
-        free: the free number of each fitted parameter.
-
-    Returns:
-        All fields by name, parameters replaced by their values.
-    """
+    """What `derivative` and `output` get as `p`."""
     values = {name: parameter.value(free[i]) for i, (name, parameter) in enumerate(parameters_of(physics).items())}
     return SimpleNamespace(**{**_fields(physics), **values})
 

@@ -58,12 +58,7 @@ def plot_bla(model: LinearModel, response: FrequencyResponse | None = None) -> F
 
 
 def draw_poles(panel: Axes, poles: np.ndarray) -> None:
-    """Poles in the complex plane.
-
-    Args:
-        panel: where to draw.
-        poles: the poles in 1/s.
-    """
+    """Poles in the complex plane."""
     panel.plot(poles.real, poles.imag, "x", color=RESIDUAL, markersize=9, markeredgewidth=2)
     panel.axhline(0.0, color=MEASURED, linewidth=0.6)
     panel.axvline(0.0, color=MEASURED, linewidth=0.6)

@@ -55,17 +55,7 @@ NO_DATE: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDa
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """A drawing function that uses the common look, and says what to install where matplotlib is missing.
-
-    Args:
-        draw: the function.
-
-    Returns:
-        The same function with that look.
-
-    Raises:
-        MissingExtraError: when called, matplotlib is not installed.
-    """
+    """A drawing function that uses the common look, and says what to install where matplotlib is missing."""
 
     @functools.wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> Figure:
@@ -82,66 +72,31 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 def new_figure(height: float, width: float = WIDTH) -> Figure:
-    """An empty figure.
-
-    Args:
-        height: in inches.
-        width: in inches.
-
-    Returns:
-        The figure.
-    """
+    """An empty figure."""
     from tausid.results.plots._figure import ShownFigure
 
     return ShownFigure(figsize=(width, height), layout="constrained")
 
 
 def legend_above(panel: Axes) -> None:
-    """The legend above the panel's right end, where it hides no data.
-
-    Args:
-        panel: the panel.
-    """
+    """The legend above the panel's right end, where it hides no data."""
     columns = min(len(panel.get_legend_handles_labels()[1]), 4)
     panel.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=columns, borderaxespad=0.2)
 
 
 def with_unit(name: str, unit: str) -> str:
-    """The label of an axis.
-
-    Args:
-        name: what it shows.
-        unit: its unit; may be empty.
-
-    Returns:
-        The label; the same text whatever signs it holds.
-    """
+    """The label of an axis."""
     # matplotlib reads what stands between dollar signs as a formula.
     return plain(f"{name} ({unit})" if unit else name)
 
 
 def plain(text: str) -> str:
-    """Text from data, with nothing in it that matplotlib reads as a formula.
-
-    Args:
-        text: any text.
-
-    Returns:
-        The text to draw.
-    """
+    """Text from data, with nothing in it that matplotlib reads as a formula."""
     return text.replace("$", r"\$")
 
 
 def output_labels(names: Sequence[str], units: Sequence[str]) -> list[str]:
-    """Labels of several channels.
-
-    Args:
-        names: their names.
-        units: their units.
-
-    Returns:
-        The labels.
-    """
+    """Labels of several channels."""
     return [with_unit(name, unit) for name, unit in zip(names, units, strict=True)]
 
 

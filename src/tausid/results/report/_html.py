@@ -20,16 +20,6 @@ def render(template: str, **content: Any) -> str:
 
     The page may load nothing and run only its own script: a Content-Security-Policy with the script's checksum says so
     to the browser.
-
-    Args:
-        template: name of the template's file.
-        **content: what the template shows.
-
-    Returns:
-        The page.
-
-    Raises:
-        MissingExtraError: jinja2 is not installed.
     """
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -52,15 +42,7 @@ def render(template: str, **content: Any) -> str:
 
 
 def picture(figure: Figure, alt: str) -> dict[str, str]:
-    """A figure as an image inside the page.
-
-    Args:
-        figure: the figure.
-        alt: what it shows, for those who cannot see it.
-
-    Returns:
-        The image's address and its description.
-    """
+    """A figure as an image inside the page."""
     from tausid.results.plots import figure_bytes
 
     drawn = base64.b64encode(figure_bytes(figure, "svg", outlines=True)).decode()
@@ -69,13 +51,6 @@ def picture(figure: Figure, alt: str) -> dict[str, str]:
 
 def number(value: float | None, digits: int = 4) -> str:
     """A number with so many digits, as people write it; a dash for none.
-
-    Args:
-        value: the number.
-        digits: significant digits.
-
-    Returns:
-        The text.
 
     Example:
         >>> number(1234567.0), number(0.00012), number(float("inf"))
@@ -90,12 +65,6 @@ def number(value: float | None, digits: int = 4) -> str:
 
 def share(value: float) -> str:
     """A share in percent.
-
-    Args:
-        value: the share, one for all.
-
-    Returns:
-        The text.
 
     Example:
         >>> share(0.1234)

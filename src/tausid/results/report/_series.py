@@ -17,13 +17,6 @@ VALUES = 600_000
 def thin(values: Float[np.ndarray, "N"], width: int) -> Float[np.ndarray, "M"]:
     """The smallest and the largest of every `width` samples, in the order in which they occur.
 
-    Args:
-        values: the samples; NaN where there is none.
-        width: samples that become two.
-
-    Returns:
-        Two values per bucket; the last bucket may be smaller.
-
     Example:
         >>> thin(np.array([0.0, 9.0, 1.0, -5.0, 2.0, 2.0]), 3).tolist()
         [0.0, 9.0, -5.0, 2.0]
@@ -38,15 +31,7 @@ def thin(values: Float[np.ndarray, "N"], width: int) -> Float[np.ndarray, "M"]:
 
 
 def plot_data(experiment: Experiment, budget: int) -> dict[str, Any]:
-    """What the page's script draws of a record and its free run.
-
-    Args:
-        experiment: the record and its free run.
-        budget: values that it may hold.
-
-    Returns:
-        Plain JSON values: the clock, and panels of series with their numbers in base64.
-    """
+    """What the page's script draws of a record and its free run."""
     record, run = experiment.record, experiment.simulation
     stamps = 0 if record.is_uniform else 2  # double precision: as much as two series
     width = bucket_width(len(record), budget // (3 * record.ny + record.nu + stamps))
@@ -64,15 +49,7 @@ def plot_data(experiment: Experiment, budget: int) -> dict[str, Any]:
 
 
 def bucket_width(samples: int, allowed: int) -> int:
-    """How many samples become two, so that no more than the allowed number is left; 1 where all can stay.
-
-    Args:
-        samples: samples of a series.
-        allowed: values that it may have.
-
-    Returns:
-        The width of a bucket.
-    """
+    """How many samples become two, so that no more than the allowed number is left; 1 where all can stay."""
     return 1 if samples <= allowed else -(-2 * samples // max(allowed, 2))
 
 

@@ -60,15 +60,7 @@ class Verdict:
 
 
 def judge(run: Run, tests: Sequence[ResidualTest | str]) -> Verdict:
-    """Judge a model by its free run over the first test record, or over the training record where there is none.
-
-    Args:
-        run: the run.
-        tests: residual tests of the records to judge by, in their order; a text says why there is none.
-
-    Returns:
-        The verdict.
-    """
+    """Judge a model by its free run over the first test record, or over the training record where there is none."""
     judged = (run.of_role("test") or run.of_role("train"))[0]
     score = judged.score
     output = max(score.nrmse, key=lambda name: score.nrmse[name])  # the worst one
@@ -93,13 +85,6 @@ def judge(run: Run, tests: Sequence[ResidualTest | str]) -> Verdict:
 def linear_score(run: Run, judged: Experiment) -> dict[str, float] | None:
     """RMSE of the best linear approximation of the training records (their beginnings, where they are long) over the
     judged one, by output.
-
-    Args:
-        run: the run.
-        judged: the record to simulate.
-
-    Returns:
-        The errors; None where there is no linear model.
     """
     whole = [experiment.record for experiment in run.of_role("train")]
     train = [record.part(0, LINEAR_SAMPLES // len(whole)) for record in whole]
