@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from tausid.linear import estimate_frf as estimate_frf
     from tausid.linear.tau_estimation import TauEstimate as TauEstimate
     from tausid.model import physics as physics
-    from tausid.model.config import Config as Config
-    from tausid.model.config import recipe_config as recipe_config
     from tausid.model.course import Simulation as Simulation
     from tausid.model.ensembles import EnsembleModel as EnsembleModel
     from tausid.model.ensembles import load_model as load_model
@@ -50,6 +48,8 @@ if TYPE_CHECKING:
     from tausid.model.evaluation import evaluate as evaluate
     from tausid.model.evaluation import evaluate_records as evaluate_records
     from tausid.model.model import Model as Model
+    from tausid.model.structure import Integration as Integration
+    from tausid.model.structure import Structure as Structure
     from tausid.model.tau import Tau as Tau
     from tausid.results import plots as plots
     from tausid.results import report as report
@@ -59,9 +59,20 @@ if TYPE_CHECKING:
     from tausid.study.tau_search import estimate_tau as estimate_tau
     from tausid.training import FitResult as FitResult
     from tausid.training import FoldCurves as FoldCurves
-    from tausid.training import SizeChoice as SizeChoice
-    from tausid.training import choose_size as choose_size
     from tausid.training import fit as fit
+    from tausid.training import recipes as recipes
+    from tausid.training.recipe import Adam as Adam
+    from tausid.training.recipe import Barrier as Barrier
+    from tausid.training.recipe import Fixed as Fixed
+    from tausid.training.recipe import Folds as Folds
+    from tausid.training.recipe import FromLinear as FromLinear
+    from tausid.training.recipe import Given as Given
+    from tausid.training.recipe import LastShare as LastShare
+    from tausid.training.recipe import LevenbergMarquardt as LevenbergMarquardt
+    from tausid.training.recipe import PaperTestHalf as PaperTestHalf
+    from tausid.training.recipe import Random as Random
+    from tausid.training.recipe import Recipe as Recipe
+    from tausid.training.recipe import Search as Search
 
 _MODULES = {
     "datasets": "data.datasets",
@@ -69,14 +80,28 @@ _MODULES = {
     "physics": "model.physics",
     "plots": "results.plots",
     "preparation": "data.preparation",
+    "recipes": "training.recipes",
     "report": "results.report",
     "residuals": "results.residuals",
     "runs": "results.runs",
     "study": "study",
 }
 _HOMES = {
+    "Integration": "model.structure",
+    "Structure": "model.structure",
+    "Search": "training.recipe",
+    "Recipe": "training.recipe",
+    "Random": "training.recipe",
+    "PaperTestHalf": "training.recipe",
+    "LevenbergMarquardt": "training.recipe",
+    "LastShare": "training.recipe",
+    "Given": "training.recipe",
+    "FromLinear": "training.recipe",
+    "Folds": "training.recipe",
+    "Fixed": "training.recipe",
+    "Barrier": "training.recipe",
+    "Adam": "training.recipe",
     "Adaptive": "engine.integrators",
-    "Config": "model.config",
     "ConfigError": "errors",
     "DataError": "errors",
     "Dataset": "data.records",
@@ -93,14 +118,12 @@ _HOMES = {
     "Score": "model.evaluation",
     "Scores": "model.evaluation",
     "Simulation": "model.course",
-    "SizeChoice": "training",
     "StorageError": "errors",
     "Tau": "model.tau",
     "TausidError": "errors",
     "LinearModel": "linear",
     "TauEstimate": "linear.tau_estimation",
     "analyse_residuals": "results.residuals",
-    "choose_size": "training",
     "estimate_bla": "linear",
     "estimate_frf": "linear",
     "estimate_tau": "study.tau_search",
@@ -114,7 +137,6 @@ _HOMES = {
     "read_channels": "data.readers",
     "read_csv": "data.readers",
     "record_from_frame": "data.readers",
-    "recipe_config": "model.config",
     "split_at_gaps": "data.clocks",
 }
 

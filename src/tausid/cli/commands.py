@@ -28,6 +28,7 @@ from tausid.cli.options import (
     Units,
     data_sums,
     parse_settings,
+    parse_shortcuts,
     parse_tau,
     read_fit_data,
     read_part,
@@ -88,10 +89,10 @@ def fit(
     ] = None,
     keep: Annotated[int | None, typer.Option(help="Members to keep: the best on held-out data.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes for the ensemble; one per core by default.")] = None,
-    physics: Annotated[
-        str | None, typer.Option(help="Known equations: CascadedTanks or MassWithFriction; --set correction=network.")
-    ] = None,
-    max_steps: Annotated[int | None, typer.Option(help="Most steps of Adam; by default the recipe's.")] = None,
+    physics: Annotated[str | None, typer.Option(help="Known equations: CascadedTanks or MassWithFriction.")] = None,
+    iterations: Annotated[int | None, typer.Option(help="Most iterations of Levenberg-Marquardt.")] = None,
+    hidden: Annotated[str | None, typer.Option(help="Widths of the hidden layers, such as 20 or 64,64.")] = None,
+    activation: Annotated[str | None, typer.Option(help="leaky_relu, tanh, relu, elu, sigmoid, ...")] = None,
     recipe: Annotated[str, typer.Option(help="default, windows or paper.")] = "default",
     protocol: Annotated[str, typer.Option(help="clean, or paper, which validates on test data.")] = "clean",
     validation: Annotated[
@@ -103,7 +104,7 @@ def fit(
     test_input: Annotated[list[str] | None, typer.Option(help="Input column of the test record.")] = None,
     test_output: Annotated[list[str] | None, typer.Option(help="Output column of the test record.")] = None,
     skip: Skip = None,
-    set: Annotated[list[str] | None, typer.Option("--set", help="Any other setting, as KEY=VALUE.")] = None,
+    set: Annotated[list[str] | None, typer.Option("--set", help="A setting, such as trainer.iterations=60.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/... by default.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
@@ -123,9 +124,8 @@ def fit(
         data, columns, validation=validation, test=test, test_inputs=test_input, test_outputs=test_output
     )
     folder = prepare_run(out, records.name, seed, resume=resume, overwrite=overwrite)
-    settings = parse_settings(set)
-    if max_steps is not None:
-        settings["max_steps"] = max_steps
+    shortcuts = {"trainer.iterations": iterations, "structure.hidden": hidden, "structure.activation": activation}
+    settings = parse_settings(set) | parse_shortcuts(shortcuts)
     for record in (*records.train, *records.tests):
         check_skip(record, skip or 0)
     result = tausid.fit(
@@ -144,7 +144,7 @@ def fit(
         out=folder,
         resume=resume,
         overwrite=overwrite,
-        **settings,
+        settings=settings,
     )
     if result.status == "interrupted":
         print(f"{result.message}\nresume with: {_command(folder)} --resume", file=sys.stderr)
@@ -229,7 +229,7 @@ def tau(
     if plot is not None:
         check_picture(plot)  # now, and not after a long search
     given = {name: value for name, value in options.items() if value is not None}
-    found = estimate(records, method, nx, hold, given | parse_settings(set))
+    found = estimate(records, method, nx, hold, given | ({"settings": parse_settings(set)} if set else {}))
     paths = {} if plot is None else {"picture": save_figure(plot_tau(found, records[0]), plot)}
     if json:
         print_json({**estimate_dict(found, records[0]), **{name: str(path) for name, path in paths.items()}})
@@ -310,6 +310,7 @@ def info(
         print_pairs,
     )
     from tausid.cli.runs import describe_engines
+    from tausid.model.structure import as_plain
     from tausid.results.runs import describe_model
 
     if engines or model is None:
@@ -323,17 +324,19 @@ def info(
         "inputs": dict(zip(loaded.input_names, loaded.input_units, strict=True)),
         "outputs": dict(zip(loaded.output_names, loaded.output_units, strict=True)),
         "ts": loaded.ts,
-        "config": loaded.config.as_dict(),
+        "structure": as_plain(loaded.structure),
+        "integration": as_plain(loaded.integration),
         "provenance": dict(loaded.provenance),
     }
     if json:
         print_json(content)
     else:
         said = content["provenance"].pop("folds", None)  # curves, too long to print
-        flat = {**content, "tau": describe_tau(loaded), **content.pop("config"), **content.pop("provenance")}
+        content["provenance"].pop("recipe", None)
+        parts = {**content.pop("structure"), **content.pop("integration"), **content.pop("provenance")}
+        flat = {**content, "tau": describe_tau(loaded), **parts}
         if said is not None:
             flat["chosen by folds"] = said["chosen"]
-        del flat["config"], flat["provenance"]
         also = {**describe_physics(loaded), **describe_members(loaded), "preparation": describe_preparation(loaded)}
         print_pairs({**{name: value for name, value in flat.items() if name not in ("physics", "members")}, **also})
 

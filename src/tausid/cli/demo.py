@@ -27,7 +27,7 @@ def run_demo(out: Path, iterations: int | None = None) -> None:
     """
     check_writable(out)
     data = load_tanks()
-    changes: dict[str, Any] = {} if iterations is None else {"finish_steps": iterations}
+    changes: dict[str, Any] = {} if iterations is None else {"settings": {"trainer.iterations": iterations}}
     result = tausid.fit(data.train, seed=0, **changes)
     if result.status == "interrupted":
         raise KeyboardInterrupt

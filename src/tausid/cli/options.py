@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -315,14 +315,34 @@ def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
     """
     settings: dict[str, Any] = {}
     for pair in pairs or ():
-        key, value = split_pair(pair, "--set", "horizon=64")
+        key, value = split_pair(pair, "--set", "trainer.iterations=60")
         if key in HAVE_OPTIONS:
-            raise ConfigError(f"`--set` is for settings without an option of their own; got {key!r}. Use --{key}.")
-        try:
-            settings[key] = json.loads(value)
-        except json.JSONDecodeError:
-            settings[key] = value
+            raise ConfigError(f"`--set` is for settings of the recipe; {key!r} has an option. Use --{key}.")
+        settings[key] = _value(value)
     return settings
+
+
+def parse_shortcuts(given: Mapping[str, int | str | None]) -> dict[str, Any]:
+    """Settings that have an option of their own.
+
+    Args:
+        given: what was given by key; None where nothing was.
+
+    Returns:
+        Values by key.
+    """
+    found: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    if "structure.hidden" in found:
+        found["structure.hidden"] = _value(f"[{found['structure.hidden'].strip('[]')}]")
+    return found
+
+
+def _value(text: str) -> Any:
+    """A number or a list where it reads as JSON, text otherwise."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
 
 
 def split_pair(pair: str, option: str, example: str) -> tuple[str, str]:

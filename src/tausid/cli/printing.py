@@ -122,7 +122,7 @@ def describe_physics(model: AnyModel) -> dict[str, str]:
     if model.physics is None:
         return {}
     values = [f"{name} = {parameter}" for name, parameter in model.physics.parameters.items()]
-    corrected = "" if model.config.correction == "none" else ", corrected by a network"
+    corrected = "" if model.structure.correction == "none" else ", corrected by a network"
     return {"physics": "\n  ".join([type(model.physics.plant).__name__ + corrected, *values])}
 
 

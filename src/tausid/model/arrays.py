@@ -14,8 +14,6 @@ from jaxtyping import Array, PyTree
 from tausid.data.scaling import Scaling
 
 SCALING_FIELDS = ("u_mean", "u_std", "y_mean", "y_std")
-# An array that files of before do not have; what stands for it is in the tree already.
-CAME_LATER = "initial.seen"
 
 
 def named_arrays(tree: PyTree[Array]) -> dict[str, np.ndarray]:
@@ -31,8 +29,6 @@ def fill_arrays(tree: PyTree[Array], arrays: Mapping[str, np.ndarray]) -> PyTree
         if not eqx.is_array(leaf):
             return leaf
         name = _path_name(path)
-        if name not in arrays and name.endswith(CAME_LATER):
-            return leaf
         new = arrays[name]
         if new.shape != leaf.shape:
             raise TypeError(f"{name} has shape {new.shape} instead of {leaf.shape}")

@@ -12,7 +12,7 @@ from tausid.data.records import UNIFORM_TOLERANCE, Record
 from tausid.engine.holds import hold_slopes
 from tausid.engine.integrators import FixedStep
 from tausid.errors import ConfigError
-from tausid.model.config import Config
+from tausid.model.structure import Integration
 
 # An interval up to this many times the median one is integrated as one.
 WHOLE_STEP = 1.5
@@ -27,7 +27,7 @@ class Simulation:
         y: outputs in physical units.
         x: states, normalized.
         n_skipped: leading samples that the initial state was found from.
-        status: `ok`, or `diverged` where the simulation left the finite numbers.
+        status: `ok`, or `diverged`.
         output_names: one name per output.
         initial_state: how it was found: `encoder`, `refine` (least squares from there on), `free` or `given`.
         low: lower end of the band between the members of an ensemble, in physical units; None for one model.
@@ -45,17 +45,17 @@ class Simulation:
     high: Float[np.ndarray, "N ny"] | None = None
 
 
-def make_integrator(config: Config, ts: float) -> FixedStep:
+def make_integrator(integration: Integration, ts: float) -> FixedStep:
     """How a model is integrated: with enough substeps that none of a median step is longer than `max_dt`."""
-    least = 1 if config.max_dt is None else int(np.ceil(ts / config.max_dt - UNIFORM_TOLERANCE))
-    return FixedStep(config.stepper, max(config.substeps, least), config.hold)
+    least = 1 if integration.max_dt is None else int(np.ceil(ts / integration.max_dt - UNIFORM_TOLERANCE))
+    return FixedStep(integration.stepper, max(integration.substeps, least), integration.hold)
 
 
-def longest_step(config: Config, ts: float) -> float:
+def longest_step(integration: Integration, ts: float) -> float:
     """The longest step that is integrated as one, in the substeps of `make_integrator`; longer ones are split."""
-    if config.max_dt is None:
+    if integration.max_dt is None:
         return WHOLE_STEP * ts
-    return config.max_dt * make_integrator(config, ts).substeps
+    return integration.max_dt * make_integrator(integration, ts).substeps
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,10 +108,10 @@ def pad(values: np.ndarray, missing: int) -> np.ndarray:
 
 
 def divergence_message(record: Record, t: np.ndarray, y: np.ndarray) -> str:
-    """What is said of a simulation that left the finite numbers: where, and what to do."""
+    """What is said of a simulation that diverged: where, and what to do."""
     finite = np.isfinite(y).all(axis=1)
     return (
         f"the simulation of {record.name!r} must stay finite; it does not from t = {t[np.argmin(finite)]:g} s on. "
         "Check that the inputs lie in the range of the training data, use more substeps, or train again with a "
-        "larger tau or A_start='-I'."
+        "larger tau."
     )

@@ -17,12 +17,12 @@ from tausid.data.scaling import Scaling
 from tausid.display import html_table
 from tausid.engine.integrators import FixedStep, Integrator
 from tausid.errors import ConfigError, DivergenceError, StorageError
-from tausid.model.config import Config
 from tausid.model.course import Simulation
 from tausid.model.model import Model
 from tausid.model.physics import AbstractPhysics, KnownPart
 from tausid.model.restore import make_model
 from tausid.model.state_space import StateSpace
+from tausid.model.structure import Integration, Structure
 from tausid.storage import read_arrays, write_arrays
 
 # Share of the members that the trimmed mean leaves out at each end.
@@ -66,10 +66,7 @@ class EnsembleModel:
         return f"EnsembleModel({len(self.members)} members, the best is {self.best!r})"
 
     def _repr_html_(self) -> str:
-        rows = [
-            (f"member {i + 1}, seed {model.config.seed}", f"held-out error {score:.4g}")
-            for i, (model, score) in enumerate(zip(self.members, self.scores, strict=True))
-        ]
+        rows = [(f"member {i + 1}", f"held-out error {score:.4g}") for i, score in enumerate(self.scores)]
         return html_table("Ensemble: errors over the outputs' deviation", rows) + self.best._repr_html_()
 
     @property
@@ -98,9 +95,14 @@ class EnsembleModel:
         return self.best.ts
 
     @property
-    def config(self) -> Config:
-        """The settings of the best member."""
-        return self.best.config
+    def structure(self) -> Structure:
+        """What the best member is made of."""
+        return self.best.structure
+
+    @property
+    def integration(self) -> Integration:
+        """How the best member is integrated."""
+        return self.best.integration
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -153,7 +155,7 @@ class EnsembleModel:
             dt: as for `Model.simulate`.
             x0: `encoder` or `refine`; a state would be that of one member only.
             integrator: as for `Model.simulate`.
-            throw: whether it raises where every member leaves the finite numbers; else the status says so.
+            throw: whether it raises where every member diverges; else the status says so.
 
         Returns:
             The trimmed mean of the members that stay finite, the band that four fifths of them lie in, and the states
@@ -162,7 +164,7 @@ class EnsembleModel:
         Raises:
             ConfigError: `x0` is a state.
             DataError: other channels than the model's, or too few samples for the initial state.
-            DivergenceError: the states of all members left the finite numbers.
+            DivergenceError: all members diverged.
         """
         self._check_x0(x0)
         every = [m.simulate(record, dt=dt, x0=x0, integrator=integrator, throw=False) for m in self.members]

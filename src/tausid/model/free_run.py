@@ -13,36 +13,16 @@ from jaxtyping import Array, Bool, Float
 from tausid.engine.engines import Engine, rollout
 from tausid.engine.integrators import Adaptive, FixedStep, Integrator
 from tausid.engine.scan import rollout_scan
-from tausid.model.config import AUTO, Config
 from tausid.model.initial import FreeState
 from tausid.model.state_space import StateSpace
 
-# Samples that the estimate of an initial state sees, at least, unless told otherwise, and per state.
-LEAST_FOR_INITIAL_STATE, SAMPLES_PER_STATE = 20, 5
 # How many of the states seen in training an estimate also begins from, and by which factor their minimum must be lower
 # than that from the expected state: what is about as likely would only change the estimate with chance.
 TRIED_SEEN, MUCH_LOWER = 3, 0.5
-# Residual of a sample at which the simulation left the finite numbers; measured outputs have a deviation of 1.
+# Residual of a sample at which the simulation diverged; measured outputs have a deviation of 1.
 LOST = 1e6
 # Outputs of trajectories longer than this are computed in pieces: 64 hidden units of 2^17 samples are 32 MB a layer.
 LONG, PIECE = 2**17, 2**14
-
-
-def initial_samples(config: Config) -> int:
-    """How many leading samples of a new record go into its initial state, and so not into its score."""
-    if config.initial_state == "free":
-        return estimated_samples(config)
-    return max(config.na, config.nb)
-
-
-def estimated_samples(config: Config, available: int | None = None) -> int:
-    """How many samples an initial state is estimated from, by least squares."""
-    per_state = 0 if config.nx == AUTO else SAMPLES_PER_STATE * config.order
-    asked = LEAST_FOR_INITIAL_STATE if isinstance(config.initial_samples, str) else config.initial_samples
-    wanted = max(asked, per_state)
-    if available is None:
-        return wanted
-    return min(wanted, max(LEAST_FOR_INITIAL_STATE, per_state, available // 2))
 
 
 @eqx.filter_jit

@@ -16,10 +16,10 @@ from tausid.engine.holds import hold_slopes
 from tausid.engine.integrators import FixedStep
 from tausid.errors import ConfigError, DataError, unknown_name
 from tausid.model import free_run
-from tausid.model.config import Config
 from tausid.model.initial import FreeState
 from tausid.model.past import at_nominal_times, fill_past, hold_missing, past_is_known
 from tausid.model.state_space import StateSpace
+from tausid.model.structure import Structure
 
 WAYS = ("encoder", "refine")
 
@@ -49,7 +49,7 @@ class StateFinder:
         state_space: the model in normalized units.
         scaling: physical to normalized units.
         integrator: how the model is integrated.
-        config: its settings.
+        structure: what the model is.
         ts: its sampling time in seconds.
         past_span: shortest and longest time in seconds that the encoder's samples spanned in training; None on one
             clock.
@@ -59,7 +59,7 @@ class StateFinder:
     state_space: StateSpace
     scaling: Scaling
     integrator: FixedStep
-    config: Config
+    structure: Structure
     ts: float
     past_span: tuple[float, float] | None
     longest_step: float
@@ -105,7 +105,7 @@ class StateFinder:
 
     def _stop(self, record: Record, start: int) -> int:
         """The first sample after those that the state at `start` is estimated from."""
-        return start + free_run.estimated_samples(self.config, len(record) - start)
+        return start + self.structure.estimated_samples(len(record) - start)
 
     def _estimate(self, record: Record, begin: Begin) -> Begin:
         """The state at the same sample that fits the samples from there on best."""

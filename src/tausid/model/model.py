@@ -22,12 +22,12 @@ from tausid.engine.integrators import FixedStep, Integrator
 from tausid.errors import DataError, DivergenceError
 from tausid.model import free_run
 from tausid.model.arrays import named_arrays, scaling_arrays
-from tausid.model.config import Config
-from tausid.model.course import Points, Simulation, divergence_message, longest_step, pad
+from tausid.model.course import Points, Simulation, divergence_message, longest_step, make_integrator, pad
 from tausid.model.initial import FreeState
 from tausid.model.initial_states import StateFinder
 from tausid.model.physics import KnownPart, describe_physics
 from tausid.model.state_space import StateSpace
+from tausid.model.structure import Integration, Structure, as_plain
 from tausid.storage import write_arrays
 
 
@@ -38,9 +38,9 @@ class Model:
     Args:
         state_space: the model in normalized units.
         scaling: physical to normalized units.
-        integrator: how it was integrated in training.
+        structure: what it is made of.
+        integration: how it is integrated.
         ts: sampling time of the training data in seconds, which the encoder's samples must have.
-        config: the settings it was trained with.
         input_names: one name per input.
         output_names: one name per output.
         input_units: one unit per input.
@@ -52,9 +52,9 @@ class Model:
 
     state_space: StateSpace
     scaling: Scaling
-    integrator: FixedStep
+    structure: Structure
+    integration: Integration
     ts: float
-    config: Config
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
     input_units: tuple[str, ...]
@@ -73,8 +73,8 @@ class Model:
             ("outputs", ", ".join(self.output_names)),
             ("states", self.state_space.nx),
             ("tau", f"{tau} s ({self.state_space.tau.source}), Ts/tau = {self.ts_over_tau:.4g}"),
-            ("network", f"{self.config.network}, hidden {list(self.config.hidden)}, {self.config.activation}"),
-            ("integration", f"{self.config.stepper}, Ts = {self.ts:g} s"),
+            ("network", self._network),
+            ("integration", f"{self.integration.stepper}, Ts = {self.ts:g} s"),
         ]
         return html_table("Model dx/dt = (1/tau) f(x, u), y = g(x, u)", rows)
 
@@ -94,9 +94,21 @@ class Model:
         return float(self.ts / np.mean(self.tau))
 
     @property
+    def integrator(self) -> FixedStep:
+        """The fixed-step integrator, with as many substeps as the sampling time needs."""
+        return make_integrator(self.integration, self.ts)
+
+    @property
     def longest_step(self) -> float:
         """The longest step in seconds that is integrated as one; longer ones are split."""
-        return longest_step(self.config, self.ts)
+        return longest_step(self.integration, self.ts)
+
+    @property
+    def _network(self) -> str:
+        structure = self.structure
+        if structure.network == "polynomial":
+            return f"polynomial of degree {structure.degree}"
+        return f"mlp, hidden {list(structure.hidden)}, {structure.activation}"
 
     def simulate(
         self,
@@ -115,14 +127,14 @@ class Model:
             x0: where to begin: `encoder`; `refine`, from there by least squares over the next `initial_samples`;
                 a state (normalized) at the first sample; None for what the model was trained with.
             integrator: another integration than in training, such as `Adaptive` to check it.
-            throw: whether a simulation that leaves the finite numbers raises; else its status says so.
+            throw: whether a simulation that diverges raises; else its status says so.
 
         Returns:
             The simulation, as long as the record (or as the grid that `dt` gives).
 
         Raises:
             DataError: other channels than the model's, or too few samples for the initial state.
-            DivergenceError: the states left the finite numbers.
+            DivergenceError: the simulation diverged.
         """
         self._check_channels(record)
         how = self._with_own_hold(integrator or self.integrator)
@@ -136,7 +148,7 @@ class Model:
             jnp.asarray(self.scaling.normalize_u(u_run)),
             jnp.asarray(np.diff(t_run)),
             how,
-            Engine(self.config.engine, self.config.threads),
+            Engine(self.integration.engine, self.integration.threads),
         )
         picked = places[points.picked]
         x = pad(np.asarray(x_run, float)[picked], points.first)
@@ -186,7 +198,8 @@ class Model:
         tau = self.state_space.tau
         initial = self.state_space.initial
         return {
-            "config": self.config.as_dict(),
+            "structure": as_plain(self.structure),
+            "integration": as_plain(self.integration),
             "tau": {"trainable": tau.trainable, "source": tau.source},
             "n_records": len(initial.x0) if isinstance(initial, FreeState) else 1,
             "ts": self.ts,
@@ -219,7 +232,7 @@ class Model:
             self.state_space,
             self.scaling,
             self.integrator,
-            self.config,
+            self.structure,
             self.ts,
             self.past_span,
             self.longest_step,

@@ -12,12 +12,11 @@ import numpy as np
 from tausid.data.scaling import Scaling
 from tausid.errors import ConfigError, StorageError
 from tausid.model.arrays import SCALING_FIELDS, fill_arrays
-from tausid.model.build import build_state_space
-from tausid.model.config import Config
-from tausid.model.course import make_integrator
+from tausid.model.build import Weights, build_state_space
 from tausid.model.model import Model
 from tausid.model.physics import PLANTS, AbstractPhysics, KnownPart, restore_physics
 from tausid.model.state_space import StateSpace
+from tausid.model.structure import Integration, Structure, as_settings
 from tausid.model.tau import Tau
 
 
@@ -30,16 +29,18 @@ def make_model(
     """A model from what its file holds."""
     kind = _find_plant(content["physics"]["name"], physics) if "physics" in content else None
     try:
-        config = Config.from_dict(content["config"])
+        structure = Structure(**as_settings(content["structure"]))
+        integration = Integration(**as_settings(content["integration"]))
         tau = Tau(arrays["tau.start"], **content["tau"])
         scaling = Scaling(**{name: arrays[f"scaling.{name}"] for name in SCALING_FIELDS})
         known = None
         if kind is not None:
             plant = restore_physics(kind, content["physics"])
-            known = KnownPart.start(plant, scaling, trainable=config.correction != "none")
+            known = KnownPart.start(plant, scaling, trainable=structure.correction != "none")
         skeleton = build_state_space(
-            config,
+            structure,
             tau,
+            Weights(),
             nu=len(content["input_names"]),
             ny=len(content["output_names"]),
             n_records=content["n_records"],
@@ -47,11 +48,11 @@ def make_model(
             physics=known,
         )
         return Model(
-            state_space=with_limits(fill_arrays(skeleton, arrays), config, scaling),
+            state_space=with_limits(fill_arrays(skeleton, arrays), structure, scaling),
             scaling=scaling,
-            integrator=make_integrator(config, content["ts"]),
+            structure=structure,
+            integration=integration,
             ts=content["ts"],
-            config=config,
             input_names=tuple(content["input_names"]),
             output_names=tuple(content["output_names"]),
             input_units=tuple(content["input_units"]),
@@ -65,9 +66,9 @@ def make_model(
         ) from None
 
 
-def with_limits(state_space: StateSpace, config: Config, scaling: Scaling) -> StateSpace:
+def with_limits(state_space: StateSpace, structure: Structure, scaling: Scaling) -> StateSpace:
     """The model with the limits of its outputs."""
-    limits = config.output_limits
+    limits = structure.output_limits
     if isinstance(limits, str):
         return state_space
     lows = [-np.inf if low is None else low for low, _ in limits]

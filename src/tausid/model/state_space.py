@@ -1,11 +1,10 @@
-"""The equations of the model, with A free or negative definite by construction, and limits of its outputs."""
+"""The equations of the model, and limits of its outputs."""
 
 from __future__ import annotations
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from tausid.engine.field import VectorField
@@ -13,9 +12,6 @@ from tausid.engine.networks import MLP, AbstractNetwork, Zero
 from tausid.model.initial import AbstractInitialState
 from tausid.model.physics import KnownPart
 from tausid.model.tau import Tau
-
-# A negative definite by construction keeps this distance, in normalized units: no mode is slower than a thousand tau.
-SLOWEST = 1e-3
 
 
 class CorrectedField(eqx.Module):
@@ -41,13 +37,11 @@ class StateSpace(eqx.Module):
     With known equations, f and g are what is added to these.
 
     Args:
-        f: state network, from `[x; u]` to nx, as it is trained; `dynamics` is what it stands for.
+        f: state network, from `[x; u]` to nx.
         g: output network, from `[x; u]` to ny, or from `x` where there is no feedthrough.
         initial: where trajectories begin.
         tau: the normalization constant.
         dae: the DAE network d(x, u) that only its penalty sees, or None.
-        A_form: what the part of `f.linear` that acts on the state is: `free`, A itself, or `negative-definite`, the
-            free parameters of `negative_definite`.
         limits: lowest and highest value of each output, normalized; None where there are none.
         physics: known equations, or None.
     """
@@ -57,7 +51,6 @@ class StateSpace(eqx.Module):
     initial: AbstractInitialState
     tau: Tau
     dae: MLP | None
-    A_form: str = eqx.field(static=True, default="free")
     limits: tuple[tuple[float, float], ...] | None = eqx.field(static=True, default=None)
     physics: KnownPart | None = None
 
@@ -84,17 +77,12 @@ class StateSpace(eqx.Module):
     @property
     def A(self) -> Float[Array, "nx nx"]:
         """The linear part of f that acts on the state."""
-        return self.dynamics.linear[:, : self.nx]
-
-    @property
-    def dynamics(self) -> AbstractNetwork:
-        """The state network with A as it acts: `f` itself where A is free."""
-        return self.f if self.A_form == "free" else with_A(self.f, negative_definite(self.f.linear[:, : self.nx]))
+        return self.f.linear[:, : self.nx]
 
     @property
     def field(self) -> VectorField | CorrectedField:
         """The right-hand side of the state equation, for a rollout."""
-        network = VectorField(self.dynamics, 1.0 / self.tau.seconds)
+        network = VectorField(self.f, 1.0 / self.tau.seconds)
         return network if self.physics is None else CorrectedField(self.physics, network)
 
     def derivative(self, x: Float[Array, "*B nx"], u: Float[Array, "*B nu"]) -> Float[Array, "*B nx"]:
@@ -128,25 +116,6 @@ def clip_straight(y: Float[Array, "*B ny"], low: Float[Array, "ny"], high: Float
 
 
 clip_straight.defjvps(lambda tangent, *_: tangent, None, None)
-
-
-def negative_definite(free: Float[Array, "nx nx"]) -> Float[Array, "nx nx"]:
-    """`A = -(L L' + SLOWEST I) + (S - S')`: A + A' is negative definite whatever the parameters are.
-
-    Every matrix whose symmetric part has no eigenvalue above -SLOWEST can be written so.
-    """
-    L, S = jnp.tril(free), jnp.triu(free, 1)
-    return S - S.T - L @ L.T - SLOWEST * jnp.eye(free.shape[0], dtype=free.dtype)
-
-
-def free_parameters(A: Float[np.ndarray, "nx nx"]) -> Float[Array, "nx nx"]:
-    """The parameters of `negative_definite` that give A, or the nearest matrix that has some."""
-    A = np.asarray(A, float)
-    values, vectors = np.linalg.eigh((A + A.T) / 2)
-    # Not to the edge: at L = 0 the derivative of L L' vanishes, and training could not leave it.
-    inside = np.maximum(-values - SLOWEST, SLOWEST)
-    L = np.linalg.cholesky((vectors * inside) @ vectors.T)
-    return jnp.asarray(L + np.triu((A - A.T) / 2, 1))
 
 
 def with_A(f: AbstractNetwork, A: Float[Array, "nx nx"]) -> AbstractNetwork:

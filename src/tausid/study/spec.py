@@ -9,24 +9,26 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tausid.checks import check_whole
+from tausid.data.records import Records
 from tausid.errors import ConfigError, unknown_name
-from tausid.model.config import Config
 from tausid.model.physics import find_physics
 from tausid.study.source import DataSource, source_from_table
 from tausid.training.ensemble import check_ensemble
-from tausid.training.setup import choose_settings
-from tausid.training.starting import TAU_NAMES
+from tausid.training.fitting import change_recipe
+from tausid.training.recipe import Recipe, setting_names
+from tausid.training.start import TAU_NAMES
 
 TABLES = ("data", "settings", "axes", "variants")
-# What a run may be told beside the fields of `Config`.
-BESIDE_CONFIG = ("tau", "ts_over_tau", "physics", "ensemble", "keep", "workers")
-RUN_KEYS = (*(field.name for field in fields(Config)), *BESIDE_CONFIG)
+# What a run may be told beside settings of its recipe.
+ARGUMENTS = ("recipe", "protocol", "seed", "nx", "tau", "ts_over_tau", "physics", "ensemble", "keep", "workers")
+RUN_KEYS = (*ARGUMENTS, *setting_names())
 # Ranges of numpy. Fifteen digits: 0.1 and not 0.10000000000000002 in tables and names of folders.
 RANGES: dict[str, Callable[..., list[Any]]] = {
     "range": lambda *numbers: list(range(*numbers)),
@@ -43,7 +45,7 @@ class RunPlan:
     Args:
         name: what tells it from the study's other runs; also its folder's name.
         labels: its variant and its values on the axes.
-        choices: all that `fit` is told: recipe, protocol, seed, `tau` or `ts_over_tau`, fields of `Config`.
+        choices: all that `fit` is told: recipe, protocol, seed, `tau` or `ts_over_tau`, settings of the recipe.
     """
 
     name: str
@@ -139,9 +141,9 @@ def parse_spec(content: Mapping[str, Any], *, folder: Path) -> StudySpec:
         raise ConfigError('a study must name its data; got none. Add data = "@cascaded_tanks", or a table [data].')
     spec = StudySpec(
         source=source_from_table(content["data"], folder),
-        settings=_table(content, "settings"),
-        axes={key: axis_values(key, value) for key, value in _table(content, "axes").items()},
-        variants={label: _table(_table(content, "variants"), label) for label in _table(content, "variants")},
+        settings=_flat(_table(content, "settings")),
+        axes={key: axis_values(key, value) for key, value in _flat(_table(content, "axes")).items()},
+        variants={label: _flat(_table(_table(content, "variants"), label)) for label in _table(content, "variants")},
     )
     for table in (spec.settings, spec.axes, *spec.variants.values()):
         _check_keys("setting of a study", table, RUN_KEYS)
@@ -193,12 +195,23 @@ def check_choices(choices: Mapping[str, Any]) -> None:
         values = value if isinstance(value, list) else [value]
         if not values or not all(_is_number(v) and 0 < v < float("inf") for v in values):
             raise ConfigError(f"`{name}` must be a positive number, or one per state; got {value!r}. Correct it.")
-    others = {key: value for key, value in choices.items() if key not in (*BESIDE_CONFIG, "recipe")}
-    choose_settings(choices.get("recipe", "default"), others, physics=choices.get("physics"))
+    check_whole("seed", choices["seed"], 0)
+    recipe_of(choices)
     if "physics" in choices:
         find_physics(choices["physics"])
     numbers = (choices.get(name) for name in ("ensemble", "keep", "workers"))
     check_ensemble(*numbers, validated=True)  # whether it is, the records say
+
+
+def settings_of(choices: Mapping[str, Any]) -> dict[str, Any]:
+    """Those choices of a run that are settings of its recipe."""
+    return {key: value for key, value in choices.items() if key not in ARGUMENTS}
+
+
+def recipe_of(choices: Mapping[str, Any], records: Records | None = None) -> Recipe:
+    """The recipe of a run, checked as far as it can be without its records."""
+    named = {key: choices[key] for key in ("physics", "nx", "protocol") if key in choices}
+    return change_recipe(choices.get("recipe", "default"), records, settings=settings_of(choices), **named)
 
 
 def _is_number(value: Any) -> bool:
@@ -257,6 +270,15 @@ def _check_once(spec: StudySpec) -> None:
         held = "settings" if key in spec.settings else next((v for v, t in spec.variants.items() if key in t), None)
         if held is not None:
             raise ConfigError(f"`{key}` must be in one place; it is an axis and in {held!r} too. Remove one.")
+
+
+def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables in a table by dotted keys, as TOML writes them: `trainer.iterations`; a range of an axis stays a table."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        nested = isinstance(value, dict) and not set(value) & {*RANGES, "and"}
+        flat |= {f"{key}.{inner}": v for inner, v in _flat(value).items()} if nested else {key: value}
+    return flat
 
 
 def _table(content: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -67,8 +67,9 @@ def estimate_tau(
             )
         return estimate_linear_tau(records, method=method, nx=nx, hold=hold)
     sizes = {} if nx == "auto" else {"nx": nx}
+    settings = {"integration.hold": hold, **options.pop("settings", {})}
     estimator = train_tau if method == "trained" else search_tau
-    return estimator(records, **{"seed": 0, "hold": hold, **sizes, **options})
+    return estimator(records, **{"seed": 0, **sizes, **options, "settings": settings})
 
 
 def train_tau(records: Records, *, seed: int, **settings: Any) -> TauEstimate:
@@ -85,7 +86,7 @@ def train_tau(records: Records, *, seed: int, **settings: Any) -> TauEstimate:
     late = path[len(path) // 2 :] or [float(np.mean(result.model.tau))]
     return TauEstimate(
         tau=float(np.mean(result.model.tau)),
-        tau_per_state=np.broadcast_to(np.asarray(result.model.tau), (result.config.order,)).copy(),
+        tau_per_state=np.broadcast_to(np.asarray(result.model.tau), (result.recipe.structure.order,)).copy(),
         ts=result.model.ts,
         method="trained",
         description=(
@@ -284,8 +285,8 @@ def _check_search(search: str, trials: int, bounds: tuple[float, float], setting
     low, high = bounds
     if not 0 < low < high < math.inf:
         raise ConfigError(f"`bounds` must be two rising positive values of Ts/tau; got {bounds}. Try (1e-3, 10).")
-    if settings.get("validation_fraction") == 0:
-        raise ConfigError("a search for tau must hold data out to score with; got validation_fraction=0. Leave it out.")
+    if settings.get("settings", {}).get("holdout", "") in ("none", None):
+        raise ConfigError("a search for tau must hold data out to score with; got holdout=none. Leave it out.")
     for name in ("tau", "test", "protocol", "progress"):
         if name in settings:
             raise ConfigError(f"a search for tau decides `{name}` itself; got {settings[name]!r}. Leave it out.")

@@ -17,10 +17,10 @@ from tausid.results.runs import Run, write_run
 from tausid.storage import check_writable
 from tausid.study.locks import RUN_LOCK, hold
 from tausid.study.source import DataSource, load_source
-from tausid.study.spec import BESIDE_CONFIG
+from tausid.study.spec import recipe_of, settings_of
 from tausid.training import FitResult, fit
-from tausid.training.protocols import split_records
-from tausid.training.setup import choose_settings
+from tausid.training.holdout import split_records
+from tausid.training.resolve import resolve_holdout
 
 # A run whose coordinator was killed may still be computed by a cluster's worker. So long its successor waits before it
 # lets other runs go first; what the worker leaves is a checkpoint to go on from.
@@ -60,17 +60,18 @@ def _execute(job: Job) -> dict[str, Any]:
         return {"status": "interrupted"}
     run = Run.from_result(result, train=train, tests=tests)
     write_run(job.folder, run)
-    held_out = split_records(train, result.config, validation=None, test=tests or None).validation
+    held_out = split_records(result.recipe, train, validation=None, test=tests or None).validation
     scores = {**run.scores, **({"validation": evaluate_records(result.model, held_out)} if held_out else {})}
     return {**describe_result(result), **rmse_columns(scores), "model": f"{job.folder.name}/model.safetensors"}
 
 
 def _fit(job: Job, train: Record, tests: Sequence[Record]) -> FitResult:
-    choices = dict(job.choices)
+    settings = settings_of(job.choices)
+    choices = {key: value for key, value in job.choices.items() if key not in settings}
     ratio = choices.pop("ts_over_tau", None)
     if ratio is not None:
         choices["tau"] = (train.ts / np.asarray(ratio)).tolist()
-    return fit(train, test=tests or None, out=job.folder, resume=True, progress=None, **choices)
+    return fit(train, test=tests or None, out=job.folder, resume=True, progress=None, settings=settings, **choices)
 
 
 def describe_result(result: FitResult) -> dict[str, Any]:
@@ -112,9 +113,7 @@ def _named(column: str, rmse: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def check_job(job: Job) -> None:
-    """Check that the data can be had and that the choices fit them, before any worker begins."""
+    """Check that the data are available and that the choices fit them, before any worker begins."""
     train, tests = load_source(job.source)
-    others = {key: value for key, value in job.choices.items() if key not in (*BESIDE_CONFIG, "recipe")}
-    recipe, physics = job.choices.get("recipe", "default"), job.choices.get("physics")
-    config = choose_settings(recipe, others, records=as_records(train), physics=physics)
-    split_records(train, config, validation=None, test=tests or None)
+    recipe = resolve_holdout(recipe_of(job.choices, train), as_records(train), None)
+    split_records(recipe, train, validation=None, test=tests or None)

@@ -1,7 +1,6 @@
-"""From records to a model: windows, optimiser, validation, early stopping, checkpoints."""
+"""Training: recipes, what becomes of them for given records, and two trainers."""
 
 from tausid.training.fitting import fit
 from tausid.training.result import FitResult, FoldCurves, HistoryRow
-from tausid.training.sizes import SizeChoice, SizeRow, choose_size
 
-__all__ = ["FitResult", "FoldCurves", "HistoryRow", "SizeChoice", "SizeRow", "choose_size", "fit"]
+__all__ = ["FitResult", "FoldCurves", "HistoryRow", "fit"]

@@ -19,11 +19,11 @@ import numpy as np
 from tausid.errors import ConfigError, TausidError
 from tausid.model.ensembles import AnyModel, EnsembleModel
 from tausid.model.model import Model
+from tausid.training.holdout import Split
 from tausid.training.interruption import interruptible
-from tausid.training.loop import validation_score
+from tausid.training.problem import validation_score
 from tausid.training.processes import LocalWorkers, usable_cores
 from tausid.training.progress import ProgressUpdate
-from tausid.training.protocols import Split
 from tausid.training.result import FitResult
 
 SECONDS_BETWEEN_LOOKS = 0.2
@@ -80,7 +80,7 @@ def check_ensemble(ensemble: object, keep: object, workers: object, *, validated
     if keep is not None and not validated:
         raise ConfigError(
             f"`keep` must have held-out data to rank the members with; there is none, and keep={keep}. "
-            "Give validation records, a validation_fraction or folds, or keep all."
+            "Give validation records, or another holdout, or keep all."
         )
 
 
@@ -246,7 +246,8 @@ def _held_out(result: FitResult, split: Split) -> float:
         return float("inf")
     if result.folds is not None and result.folds.pooled:
         return result.folds.lowest
-    return validation_score(_single(result.model), split.validation)
+    weights = result.recipe.trainer.output_weights
+    return validation_score(_single(result.model), split.validation, output_weights=weights)
 
 
 def _single(model: AnyModel) -> Model:
@@ -262,7 +263,7 @@ def _message(status: str, count: int, kept: int, about: Sequence[Mapping[str, An
     if status == "interrupted":
         return f"stopped with {count} members begun; resume to go on, bit for bit as if never stopped."
     if status == "diverged":
-        return f"all {count} members diverged. Try a larger tau, A_start='-I', more substeps or a lower rate."
+        return f"all {count} members diverged. Try a larger tau, or more substeps."
     errors = [entry["error"] for entry in about if entry["error"] is not None]
     spread = f"; held-out errors from {min(errors):.4g} to {max(errors):.4g} of the deviation" if errors else ""
     return f"{kept} of {count} members are kept{spread}."

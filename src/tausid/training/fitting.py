@@ -1,4 +1,4 @@
-"""`fit`: put a problem together, train it, keep it safe on disk, and say how it goes."""
+"""`fit`: from records and a recipe to a model, kept safe on disk, saying how it goes."""
 
 from __future__ import annotations
 
@@ -6,58 +6,44 @@ import dataclasses
 import functools
 import os
 import sys
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from tausid.checks import check_choice, check_whole
 from tausid.data.records import Records, as_records
 from tausid.engine.fused import fused_missing
 from tausid.errors import ConfigError
-from tausid.linear import LinearModel
-from tausid.linear.tau_estimation import TauEstimate
-from tausid.model.config import Config
 from tausid.model.physics import AbstractPhysics, find_physics
-from tausid.model.tau import Tau
 from tausid.storage import check_writable
-from tausid.training.checkpoint import (
-    FILE_NAME,
-    FOLD_NAME,
-    load_checkpoint,
-    load_fold_curves,
-    save_checkpoint,
-    save_fold_curves,
-)
-from tausid.training.choosing import Choice, TrialPoint, Trials, choose, close_settings, count_choices
+from tausid.training import recipes
+from tausid.training.checkpoint import ALL_FILES
+from tausid.training.driver import Session
 from tausid.training.ensemble import Plan, check_ensemble, combine, member_folder, train_members
-from tausid.training.everything import fit_everything
-from tausid.training.folds import cut_folds, fold_config, train_folds
-from tausid.training.held_out import hold_out
+from tausid.training.final_fit import final_fit
 from tausid.training.interruption import interruptible
-from tausid.training.known import settle_physics
-from tausid.training.loop import Problem, RunState, advance, progress_update, start_run
 from tausid.training.outcome import make_result
+from tausid.training.problem import Problem
 from tausid.training.progress import ProgressUpdate, make_reporter
-from tausid.training.protocols import Split, split_records
-from tausid.training.result import FitResult, FoldCurve, FoldCurves
-from tausid.training.setup import choose_settings, settle, start_problem
-from tausid.training.starting import approximate, settle_states
+from tausid.training.recipe import Folds, PaperTestHalf, Recipe
+from tausid.training.resolve import Task, resolve
+from tausid.training.result import FitResult
+from tausid.training.run_state import RunState, Status
+from tausid.training.search import choose, count_structures
+from tausid.training.start import AnyTau
 
-SECONDS_BETWEEN_CHECKPOINTS = 10.0
-CHECKPOINTS = "checkpoint*.safetensors"
+PROTOCOLS = ("clean", "paper")
 
 
 def fit(
     records: Records,
     *,
-    tau: float | Sequence[float] | str | Tau | TauEstimate = "bla",
     seed: int,
+    tau: AnyTau = "bla",
     nx: int | str | None = None,
     physics: AbstractPhysics | str | None = None,
-    recipe: str = "default",
+    recipe: Recipe | str = "default",
+    settings: Mapping[str, Any] | None = None,
     protocol: str = "clean",
     validation: Records | None = None,
     test: Records | None = None,
@@ -68,7 +54,7 @@ def fit(
     ensemble: int | None = None,
     keep: int | None = None,
     workers: int | None = None,
-    **settings: Any,
+    **parts: Any,
 ) -> FitResult:
     """Identify a continuous-time neural state-space model from measured records.
 
@@ -79,15 +65,15 @@ def fit(
 
     Args:
         records: training records, one or several.
+        seed: seed of the initial weights and of the windows drawn.
         tau: the normalization constant: `bla` or `spectrum` (estimated from the best linear approximation), `trained`
             or `trained-per-state` (from Ts/tau = 0.1 on), `bla-trained` (from the estimate on), seconds (one, or one
             per state), an estimate, or a `Tau` to train from a start.
-        seed: seed of the initial weights and of the windows drawn.
-        nx: number of states, or `auto` for those of the best linear approximation, or of a tau per state; by default
-            the recipe's, or those of the known equations.
+        nx: number of states, or `auto`; by default the recipe's, or those of the known equations.
         physics: known equations with parameters to be fitted, such as `tausid.physics.CascadedTanks()`, or their name;
-            alone, or corrected by a network (`correction="network"`).
-        recipe: `default`, `windows` or `paper`; `default` is `windows` without inputs.
+            alone, or corrected by a network (`settings={"structure.correction": "network"}`).
+        recipe: a `Recipe`, or `default`, `windows` or `paper`; `default` is `windows` without inputs.
+        settings: changes of the recipe by key, such as `{"trainer.iterations": 60}`.
         protocol: `clean`, or `paper`, whose early stopping looks at the first half of the test record.
         validation: records to choose the best model with; by default what the recipe holds out of the training records.
         test: test record; only the `paper` protocol looks at it.
@@ -99,7 +85,7 @@ def fit(
         keep: how many members to keep, the best by their held-out error; by default all that do not diverge.
         workers: processes that train members side by side; by default one per core, and one where this process is
             itself a worker, as in a study.
-        **settings: any other field of `Config`, such as `horizon=64` or `stepper="heun"`.
+        **parts: whole parts of the recipe, such as `trainer=LevenbergMarquardt(iterations=60)`.
 
     Returns:
         The best model, the last one, the history, and how it ended. Ctrl-C ends a fit with status `interrupted` and
@@ -113,51 +99,64 @@ def fit(
     Example:
         >>> import tausid
         >>> data = tausid.datasets.simulate_tanks(samples=200, seed=0)
-        >>> result = tausid.fit(data.train, seed=0, folds=0, finish_steps=2, progress=None)
+        >>> quick = tausid.LevenbergMarquardt(iterations=2)
+        >>> result = tausid.fit(data.train, seed=0, trainer=quick, holdout=None, progress=None)
         >>> result.status
-        'completed'
+        <Status.COMPLETED: 'completed'>
     """
-    sizes = {} if nx is None else {"nx": nx}
-    given = {"protocol": protocol, "seed": seed, **sizes, **settings}
-    config = choose_settings(recipe, given, records=as_records(records), physics=physics, validation=validation)
-    config = settle_states(config, tau)
-    split = split_records(records, config, validation=validation, test=test)
-    config = settle(config, split.train)
+    check_whole("seed", seed, 0)
+    asked = change_recipe(recipe, records, physics=physics, nx=nx, settings=settings, protocol=protocol, parts=parts)
     plant = None if physics is None else find_physics(physics)
-    config = settle_physics(config, plant, split.train, nx=nx)
-    held_out = bool(split.validation) or config.folds > 0
-    check_ensemble(ensemble, keep, workers, validated=held_out)
-    problem = start_problem(close_settings(config, held_out=held_out), tau, split, plant)
-    for record in (*split.validation, *(() if test is None else as_records(test))):
+    task = resolve(asked, records, tau=tau, seed=seed, plant=plant, validation=validation, test=test)
+    problem = task.problem
+    check_ensemble(ensemble, keep, workers, validated=_holds_out(problem))
+    for record in (*problem.split.validation, *(() if test is None else as_records(test))):
         problem.initial_model.check(record)  # now, and not after an hour of training
     if ensemble is not None:
-        options = {"records": records, "tau": tau, "nx": nx, "physics": physics, "recipe": recipe,
-                   "protocol": protocol, "validation": validation, "test": test, "resume": resume,
-                   "overwrite": overwrite, **settings}  # fmt: skip
-        plan = Plan(fit, options, tuple(range(seed, seed + ensemble)), all_steps(config, problem.config),
-                    None if out is None else Path(out))  # fmt: skip
+        options = {"records": records, "tau": tau, "physics": physics, "recipe": asked, "validation": validation,
+                   "test": test, "resume": resume, "overwrite": overwrite}  # fmt: skip
+        folder = None if out is None else Path(out)
+        plan = Plan(fit, options, tuple(range(seed, seed + ensemble)), all_steps(task), folder)
         return _fit_members(problem, plan, keep, workers, progress)
     folder = None if out is None else _prepare_folder(Path(out), resume=resume, overwrite=overwrite)
-    reporter = make_reporter(progress, problem.initial_model)
-    if progress == "auto" and config.engine == "auto":
+    if progress == "auto" and problem.recipe.integration.engine == "auto":
         _say_once_if_missing(fused_missing())
-    choice = Choice(problem.config)
-    with reporter as report, interruptible() as interrupted:
-        if config.folds and config.max_steps > 0:
-            problem, run, curves = _train_folds(problem, folder, report, interrupted)
-            choice = dataclasses.replace(choice, curves=curves)
-        else:
-            if held_out and config.max_steps == 0:
-                start = functools.partial(start_problem, tau=tau, plant=plant)
-                problem, choice = _choose(config, problem, start, folder, report, interrupted)
-            run = _begin(problem, folder)
-            if not run.finished:
-                run = dataclasses.replace(run, seconds=run.seconds + choice.seconds)
-        run = _train(problem, run, folder, report, interrupted)
-        if config.finish != "none" and run.status in ("completed", "early-stopped"):
-            run = _finish(problem, run, choice, folder, report, interrupted)
-            choice = dataclasses.replace(choice, curves=None) if run.status == "interrupted" else choice
-    return make_result(problem, run, choice.curves)
+    with make_reporter(progress, problem.initial_model) as report, interruptible() as interrupted:
+        return _fit(task, Session(folder, report, interrupted))
+
+
+def change_recipe(
+    recipe: Recipe | str,
+    records: Records | None,
+    *,
+    physics: AbstractPhysics | str | None = None,
+    nx: int | str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    protocol: str = "clean",
+    parts: Mapping[str, Any] | None = None,
+) -> Recipe:
+    """The recipe that is asked for, with all changes."""
+    check_choice("protocol", protocol, PROTOCOLS)
+    autonomous = records is not None and as_records(records)[0].nu == 0
+    found = recipes.find(recipe, autonomous=autonomous and physics is None, known=physics is not None)
+    states = {} if nx is None else {"structure.nx": nx}
+    found = found.change({**(parts or {}), **(settings or {}), **states})
+    return dataclasses.replace(found, holdout=PaperTestHalf()) if protocol == "paper" else found
+
+
+def _fit(task: Task, session: Session) -> FitResult:
+    problem = task.problem
+    choice = choose(task, session)
+    if choice.recipe != problem.recipe:
+        problem = task.start(choice.recipe, problem.split)
+    if choice.curves is not None and choice.curves.chosen > 0:
+        problem = dataclasses.replace(problem, last_step=choice.curves.chosen)
+    run = final_fit(problem, choice, session)
+    return make_result(problem, run, None if run.status == Status.INTERRUPTED else choice.curves)
+
+
+def _holds_out(problem: Problem) -> bool:
+    return bool(problem.split.validation) or isinstance(problem.recipe.holdout, Folds)
 
 
 def _fit_members(
@@ -175,18 +174,20 @@ def _fit_members(
     plan = dataclasses.replace(plan, options={**plan.options, "resume": True, "overwrite": False})
     with make_reporter(progress, problem.initial_model) as report:
         results = train_members(plan, report, workers=workers)
-    interrupted = len(results) < len(plan.seeds) or any(result.status == "interrupted" for result in results)
+    interrupted = len(results) < len(plan.seeds) or any(result.status == Status.INTERRUPTED for result in results)
     if not results:  # stopped before any member took a step: the untrained model is what there is
-        results = [make_result(problem, dataclasses.replace(start_run(problem), status="interrupted"))]
+        weights = problem.first_weights
+        untrained = RunState(None, weights, 0, weights, float("inf"), 0, (), 0.0, Status.INTERRUPTED)
+        results = [make_result(problem, untrained)]
     return combine(results, problem.split, keep=keep, interrupted=interrupted)
 
 
 def _prepare_folder(folder: Path, *, resume: bool, overwrite: bool) -> Path:
     check_writable(folder)
     if overwrite:
-        for path in folder.glob(CHECKPOINTS):
+        for path in folder.glob(ALL_FILES):
             path.unlink()
-    if not resume and any(folder.glob(CHECKPOINTS)):
+    if not resume and any(folder.glob(ALL_FILES)):
         raise ConfigError(
             f"`out` must be a folder without a run; {folder} holds one. Resume it, or choose another folder."
         )
@@ -199,144 +200,9 @@ def _say_once_if_missing(reason: str | None) -> None:
         print(f"note: training uses the slower engine scan, as fused is not available: {reason}", file=sys.stderr)
 
 
-def _begin(problem: Problem, folder: Path | None, name: str = FILE_NAME) -> RunState:
-    fresh = start_run(problem)
-    saved = None if folder is None else load_checkpoint(folder, problem, fresh, name)
-    if saved is None:
-        return fresh
-    return dataclasses.replace(saved, status="running") if saved.status == "interrupted" else saved
-
-
-def _train(
-    problem: Problem,
-    run: RunState,
-    folder: Path | None,
-    report: Callable[[ProgressUpdate], None],
-    interrupted: threading.Event,
-) -> RunState:
-    saved_at = -SECONDS_BETWEEN_CHECKPOINTS
-    while run.status == "running":
-        before = run
-        run = advance(problem, run)
-        if interrupted.is_set() and run.status == "running":
-            run = dataclasses.replace(run, status="interrupted")
-        report(progress_update(problem, before, run))
-        due = time.monotonic() - saved_at >= SECONDS_BETWEEN_CHECKPOINTS
-        if folder is not None and (due or run.status != "running"):
-            save_checkpoint(folder, problem, run)
-            saved_at = time.monotonic()
-    return run
-
-
-def _choose(
-    asked: Config,
-    problem: Problem,
-    start: Callable[..., Problem],
-    folder: Path | None,
-    report: Callable[[ProgressUpdate], None],
-    interrupted: threading.Event,
-) -> tuple[Problem, Choice]:
-    """The problem with what held-out data say of its structure, and what they say of its end; trials that an
-    interrupted run has on disk are not repeated."""
-    most, first, choices = problem.config.finish_steps, problem, count_choices(asked, problem.config)
-    if choices == 1 and not asked.folds:
-        return problem, Choice(problem.config)
-
-    @functools.cache
-    def linear(split: Split, order: int) -> LinearModel:
-        return approximate(split.train, first.config, order=order)
-
-    def make(config: Config, split: Split) -> Problem:
-        # As on all records: further states than the linear approximation of these has start apart from it.
-        bla = None if first.linear_order is None else linear(split, min(config.order, first.linear_order))
-        return start(config, split=split, bla=bla, scaling=first.initial_model.scaling)
-
-    def tell(at: TrialPoint) -> None:
-        row, number = at.run.history[-1], len(at.run.history)
-        report(
-            ProgressUpdate(
-                step=at.trials * most + number,
-                max_steps=(at.planned + 1) * most,
-                loss=row.loss,
-                validation=row.validation,
-                best=at.run.best_score,
-                best_step=at.trials * most + at.run.best_step,
-                recoveries=0,
-                steps_per_second=number / max(at.run.seconds, 1e-9) if number > 1 else float("nan"),
-                status="running",
-                note=f"{at.label}, iteration {number}",
-            )
-        )
-
-    def keep(done: Mapping[str, FoldCurve]) -> None:
-        if folder is not None:
-            save_fold_curves(folder, first, done)
-
-    known = {} if folder is None else load_fold_curves(folder, first)
-    splits = hold_out(problem.split, problem.config)
-    trials = Trials(splits, make, known=known, keep=keep, report=tell, interrupted=interrupted, planned=choices)
-    choice = choose(asked, problem.config, trials)
-    if choice.config != problem.config:
-        problem = start(choice.config, split=problem.split)
-    return problem, choice
-
-
-def _finish(
-    problem: Problem,
-    run: RunState,
-    choice: Choice,
-    folder: Path | None,
-    report: Callable[[ProgressUpdate], None],
-    interrupted: threading.Event,
-) -> RunState:
-    """The second-order steps, kept when they are done; what was interrupted in them resumes with the first of them."""
-    if run.finished:
-        return run
-    done = fit_everything(problem, run, choice, report, interrupted)
-    if folder is not None and done.finished:
-        save_checkpoint(folder, problem, done)
-    return done
-
-
-def _plant_of(problem: Problem) -> AbstractPhysics | None:
-    known = problem.initial_model.physics
-    return None if known is None else known.plant
-
-
-def all_steps(asked: Config, start: Config) -> int:
-    """All steps of a fit, for its progress: those of Adam, of trials on held-out data, and of the finish."""
-    last = 0 if start.finish == "none" else start.finish_steps
-    trials = count_choices(asked, start) * max(start.folds, 1) if start.max_steps == 0 else 0
-    return start.max_steps + last * (1 + trials)
-
-
-def _train_folds(
-    whole: Problem, folder: Path | None, report: Callable[[ProgressUpdate], None], interrupted: threading.Event
-) -> tuple[Problem, RunState, FoldCurves]:
-    """Train the folds; then the problem on everything, with as many steps as they chose, and where it begins.
-
-    Where the folds did not come to an end, what comes back is the first of them, with the status that says so.
-    """
-    config, tau, plant = whole.config, whole.initial_model.state_space.tau, _plant_of(whole)
-    problems = [start_problem(fold_config(config), tau, split, plant) for split in cut_folds(whole.split.train, config)]
-    runs = [_begin(problem, folder, FOLD_NAME.format(k)) for k, problem in enumerate(problems, 1)]
-    saved_at = [-SECONDS_BETWEEN_CHECKPOINTS] * len(problems)
-
-    def after(k: int, before: RunState, run: RunState) -> bool:
-        report(dataclasses.replace(progress_update(problems[k], before, run), note=f"fold {k + 1} of {len(problems)}"))
-        if folder is not None and time.monotonic() - saved_at[k] >= SECONDS_BETWEEN_CHECKPOINTS:
-            save_checkpoint(folder, problems[k], run, FOLD_NAME.format(k + 1))
-            saved_at[k] = time.monotonic()
-        return interrupted.is_set()
-
-    done, curves = train_folds(problems, runs, patience=config.patience, after=after)
-    if folder is not None:
-        for k, (problem, run) in enumerate(zip(problems, done, strict=True), 1):
-            save_checkpoint(folder, problem, run, FOLD_NAME.format(k))
-    if interrupted.is_set() or np.isinf(curves.lowest):
-        status = "interrupted" if interrupted.is_set() else "diverged"
-        return problems[0], dataclasses.replace(done[0], status=status), curves
-    final = dataclasses.replace(whole, last_step=curves.chosen)
-    begun = _begin(final, folder)
-    spent = begun.seconds if begun.history else sum(run.seconds for run in done)
-    return final, dataclasses.replace(begun, seconds=spent), curves
+def all_steps(task: Task) -> int:
+    """All steps of a fit, for its progress: those of trials on held-out data, and of the final fit."""
+    recipe, count = task.problem.recipe, count_structures(task)
+    folds = recipe.holdout.count if isinstance(recipe.holdout, Folds) else 1
+    trials = count * folds if count > 1 or isinstance(recipe.holdout, Folds) else 0
+    return recipe.trainer.most * (1 + trials)

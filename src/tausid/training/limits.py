@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from tausid.data.inspection import FEW_LEVELS
 from tausid.data.records import Record
 from tausid.errors import ConfigError
-from tausid.model.config import Limits
+from tausid.model.structure import Limits
 
 # A limit is taken by at least this share of the samples: no two samples of a noisy signal agree by chance.
 LIMIT_SHARE = 0.005
@@ -21,7 +21,7 @@ LEAST_VISITS = 2
 STANDS_OUT = 5.0
 
 
-def settle_limits(limits: Limits, records: Sequence[Record]) -> Limits:
+def resolve_limits(limits: Limits, records: Sequence[Record]) -> Limits:
     """Limits as they were given, one pair per output, or found in the records."""
     if limits == "none":
         return limits

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tausid.display import html_table
-from tausid.model.config import Config
 from tausid.model.ensembles import AnyModel
+from tausid.training.recipe import Recipe
+
+# What tells a trial from others: states, network, activation, whether g is nonlinear, and the number of the fold.
+TrialKey = tuple[int, str, str, bool, int]
 
 
 @dataclass(frozen=True)
@@ -37,15 +41,16 @@ class HistoryRow:
 
 @dataclass(frozen=True)
 class FoldCurve:
-    """What one fold of a second-order training said.
+    """What one fold said.
 
     Args:
-        errors: error of its held-out stretches at the start and after each iteration, normalized; infinite at a start
-            that is no choice; it ends where the fold converged.
+        steps: steps after which its held-out stretches were simulated, from 0, the start, on.
+        errors: their error, normalized; infinite at a start that must not be chosen.
         scored: number of held-out outputs.
         seconds: time spent.
     """
 
+    steps: tuple[int, ...]
     errors: tuple[float, ...]
     scored: int
     seconds: float
@@ -56,7 +61,7 @@ class FoldCurves:
     """What the folds said.
 
     Args:
-        steps: steps at which all folds were validated; those of a second-order training begin with 0, its start.
+        steps: steps after which a fold was validated, from 0, the start, on.
         scores: free-run error of each fold on its held-out stretches at these steps, normalized.
         pooled: their geometric mean at these steps, weighted by what each is scored on: what counts is by how much a
             fold gets better, so that one that holds out what no other shows does not outweigh the rest.
@@ -68,6 +73,17 @@ class FoldCurves:
     scores: tuple[tuple[float, ...], ...]
     pooled: tuple[float, ...]
     chosen: int
+
+    def at(self, step: int) -> float:
+        """The pooled error after so many steps.
+
+        Args:
+            step: steps taken.
+
+        Returns:
+            The error, normalized.
+        """
+        return self.pooled[bisect.bisect_right(self.steps, step) - 1]
 
     @property
     def lowest(self) -> float:
@@ -88,7 +104,7 @@ class FitResult:
         steps: steps taken.
         best_step: the step of the best model.
         seconds: time spent, over all resumed parts.
-        config: the settings.
+        recipe: what was done, with nothing left to the data.
         seed: the seed.
         versions: versions of the programs involved.
         folds: what the folds said, where the number of steps was chosen by folds.
@@ -104,7 +120,7 @@ class FitResult:
     steps: int
     best_step: int
     seconds: float
-    config: Config
+    recipe: Recipe
     seed: int
     versions: Mapping[str, str]
     folds: FoldCurves | None = None
@@ -118,6 +134,6 @@ class FitResult:
             ("what it means", self.message),
             ("steps", f"{self.steps}, the best is {self.best_step}"),
             ("seconds", self.seconds),
-            ("recipe", f"{self.config.recipe}, protocol {self.config.protocol}, seed {self.seed}"),
+            ("recipe", f"{self.recipe.name}, protocol {self.recipe.protocol}, seed {self.seed}"),
         ]
         return html_table(f"Fit: {self.status}", rows) + self.model._repr_html_()

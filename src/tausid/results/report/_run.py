@@ -58,7 +58,7 @@ def run_page(run: Run) -> str:
         tau=_describe_tau(run.model),
         tau_path=_tau_picture(run),
         model=_describe_model(run.model),
-        settings=run.model.config.as_dict(),
+        settings=_settings(run),
         summary=run.summary,
         history=_history_picture(run),
         command=run.command,
@@ -67,7 +67,7 @@ def run_page(run: Run) -> str:
         inputs=run.model.input_names,
         outputs=run.model.output_names,
         ts=run.model.ts,
-        seed=run.model.config.seed,
+        seed=run.model.provenance.get("seed"),
     )
 
 
@@ -192,23 +192,23 @@ def _seconds(values: np.ndarray) -> str:
 
 
 def _describe_model(model: AnyModel) -> dict[str, Any]:
-    space, config = model.state_space, model.config
+    space, structure, integration = model.state_space, model.structure, model.integration
     weights = sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(space, eqx.is_array)))
-    hidden = ", ".join(map(str, config.hidden)) or "none"
+    hidden = ", ".join(map(str, structure.hidden)) or "none"
     network = (
-        f"linear part plus hidden layers of {hidden} ({config.activation})"
-        if config.network == "mlp"
-        else f"polynomial of degree {config.degree}"
+        f"linear part plus hidden layers of {hidden} ({structure.activation})"
+        if structure.network == "mlp"
+        else f"polynomial of degree {structure.degree}"
     )
     start = (
-        f"encoder of the last {config.na} outputs and {config.nb} inputs"
-        if config.initial_state == "encoder"
+        f"encoder of the last {structure.na} outputs and {structure.nb} inputs"
+        if structure.initial_state == "encoder"
         else "a parameter per record; that of a new one is estimated from its first samples"
     )
     if space.physics is not None:
         plant = type(space.physics.plant).__name__
-        network = f"{plant}, no correction" if config.correction == "none" else f"{plant}, corrected by a {network}"
-    hold = config.hold if isinstance(config.hold, str) else ", ".join(config.hold)
+        network = f"{plant}, no correction" if structure.correction == "none" else f"{plant}, corrected by a {network}"
+    hold = integration.hold if isinstance(integration.hold, str) else ", ".join(integration.hold)
     return {
         "states": space.nx,
         "inputs": space.nu,
@@ -216,8 +216,18 @@ def _describe_model(model: AnyModel) -> dict[str, Any]:
         "network": network,
         "weights": weights,
         "initial state": start,
-        "integration": f"{config.stepper}, {config.substeps} step(s) per sample, {hold}-order hold",
+        "integration": f"{integration.stepper}, {integration.substeps} step(s) per sample, {hold}-order hold",
     }
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """All settings by the keys that `--set` takes."""
+    flat: dict[str, Any] = {}
+    for part, values in run.recipe.as_dict().items():
+        flat |= (
+            {f"{part}.{key}": value for key, value in values.items()} if isinstance(values, dict) else {part: values}
+        )
+    return flat
 
 
 def _tau_picture(run: Run) -> dict[str, str] | None:

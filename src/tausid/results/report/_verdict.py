@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tausid.data.records import Record
-from tausid.errors import TausidError
 from tausid.results.report._html import number, share
 from tausid.results.residuals import ResidualTest
 from tausid.results.runs import Experiment, Run
-from tausid.training.starting import approximate
+from tausid.training.recipe import Folds
 
 # Least fit in percent for each word. A fit of 85 % leaves an error of 15 % of the output's deviation.
 RATINGS = ((95.0, "Excellent"), (85.0, "Good"), (70.0, "Fair"), (50.0, "Rough"), (-np.inf, "Poor"))
-# A linear model is found from so many samples at most: more take longer than a reader of a report wants to wait.
-LINEAR_SAMPLES = 20_000
 # A model that is as bad on training data gets no praise for being no worse on new data.
 PRAISED = 0.5
 # An error this much larger on new data than on training data is worth a word.
@@ -61,13 +58,13 @@ class Verdict:
 
 def judge(run: Run, tests: Sequence[ResidualTest | str]) -> Verdict:
     """Judge a model by its free run over the first test record, or over the training record where there is none."""
-    judged = (run.of_role("test") or run.of_role("train"))[0]
+    judged = run.judged
     score = judged.score
     output = max(score.nrmse, key=lambda name: score.nrmse[name])  # the worst one
     fit = score.fit_percent[output]
     word = next(word for least, word in RATINGS if fit >= least) if np.isfinite(fit) else "Unusable"
     level = "good" if fit >= 85 else "note" if fit >= 50 else "bad"
-    linear = linear_score(run, judged)
+    linear = run.linear_rmse
     gauge = {"this model": max(fit, 0.0)} if np.isfinite(fit) else {"this model": 0.0}
     if linear is not None:
         gauge["linear model"] = max(100.0 * (1.0 - linear[output] / score.rmse[output] * score.nrmse[output]), 0.0)
@@ -82,26 +79,11 @@ def judge(run: Run, tests: Sequence[ResidualTest | str]) -> Verdict:
     return Verdict(word, level, _sentence(judged, output), checks, gauge)
 
 
-def linear_score(run: Run, judged: Experiment) -> dict[str, float] | None:
-    """RMSE of the best linear approximation of the training records (their beginnings, where they are long) over the
-    judged one, by output.
-    """
-    whole = [experiment.record for experiment in run.of_role("train")]
-    train = [record.part(0, LINEAR_SAMPLES // len(whole)) for record in whole]
-    try:
-        simulated = approximate(train, run.model.config).simulate(judged.record)
-    except (TausidError, np.linalg.LinAlgError):
-        return None
-    first = judged.score.n_skipped
-    errors = np.sqrt(np.nanmean((judged.record.y[first:] - simulated[first:]) ** 2, axis=0))
-    return dict(zip(judged.record.output_names, errors.tolist(), strict=True)) if np.isfinite(errors).all() else None
-
-
 def _sentence(judged: Experiment, output: str) -> str:
     score, kind = judged.score, "a test record" if judged.role == "test" else "its own training record"
     unit = _unit(judged.record, output)
     if score.status != "ok":
-        return f"The free-run simulation of {kind}, {judged.record.name}, leaves the finite numbers."
+        return f"The free-run simulation of {kind}, {judged.record.name}, diverges."
     others = "" if len(score.rmse) == 1 else ", the worst of its outputs,"
     return (
         f"Simulated freely over {kind} ({judged.record.name}), {output}{others} is wrong by "
@@ -114,7 +96,7 @@ def _check_data(run: Run) -> Check:
     tests = run.of_role("test")
     if not tests:
         return Check("note", "No test record was given: the scores are of training data and say little about new data.")
-    if run.model.config.protocol == "paper":
+    if run.recipe.protocol == "paper":
         return Check("note", "Early stopping looked at the first part of the test record (protocol paper): its score "
                              "is not that of unseen data.")  # fmt: skip
     many = (
@@ -138,7 +120,7 @@ def _check_gap(run: Run, output: int) -> Iterator[Check]:
         yield Check("good", f"About as good on new data as on training data: {words}.")
 
 
-def _check_linear(judged: Experiment, output: str, linear: dict[str, float] | None) -> Iterator[Check]:
+def _check_linear(judged: Experiment, output: str, linear: Mapping[str, float] | None) -> Iterator[Check]:
     if linear is None or judged.score.status != "ok":
         return
     own, other, unit = judged.score.rmse[output], linear[output], _unit(judged.record, output)
@@ -179,10 +161,10 @@ def _check_training(run: Run) -> Check:
     status, steps, best = (run.summary.get(name) for name in ("status", "steps", "best_step"))
     if status == "diverged":
         return Check("bad", f"Training diverged: {run.summary.get('message', '')}")
-    config = run.model.config
-    most = config.max_steps or config.finish_steps
-    if config.folds and status == "completed" and isinstance(steps, int) and steps < (1 - UNFINISHED) * most:
-        return Check("good", f"{config.folds} folds of the training data chose {steps} of at most {most} steps.")
+    most, holdout = run.recipe.trainer.most, run.recipe.holdout
+    early = isinstance(steps, int) and steps < (1 - UNFINISHED) * most
+    if isinstance(holdout, Folds) and status == "completed" and early:
+        return Check("good", f"{holdout.count} folds of the training data chose {steps} of at most {most} steps.")
     validated = any(np.isfinite(row.validation) for row in run.history)
     if not validated:
         return Check("note", f"Trained for {steps} steps without validation: the model is that of the last step.")

@@ -43,8 +43,9 @@ def write_run(folder: Path, run: Run) -> tuple[dict[str, Path], dict[str, Any]]:
         **score_dict(scores["train"]),
         **run.summary,
         **describe_model(run.model, paths["model"]),
-        "protocol": run.model.config.protocol,
-        "recipe": run.model.config.recipe,
+        "protocol": run.recipe.protocol,
+        "recipe": run.recipe.name,
+        "linear_rmse": run.linear_rmse,
         **({"test": score_dict(scores["test"])} if "test" in scores else {}),
         "data": run.name,
         "command": run.command,
@@ -85,7 +86,7 @@ def describe_model(model: AnyModel, path: Path) -> dict[str, Any]:
     return {
         "tau": model.tau,
         "ts_over_tau": model.ts_over_tau,
-        "seed": model.config.seed,
+        "seed": model.provenance.get("seed"),
         "model": str(path),
         **({"physics": describe_parameters(model)} if model.physics is not None else {}),
         **({"members": model.provenance.get("members", [])} if isinstance(model, EnsembleModel) else {}),
@@ -141,6 +142,7 @@ def read_run(folder: str | os.PathLike[str], *, physics: AbstractPhysics | type[
     summary = _read_summary(folder / RESULT)
     return Run(
         model=load_model(folder / MODEL, physics=physics),
+        linear_rmse=summary.get("linear_rmse"),
         history=read_history(folder),
         experiments=read_experiments(folder),
         summary=summary,

@@ -6,13 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from tausid.model.ensembles import AnyModel
 from tausid.model.evaluation import Score, Scores, score_simulation, score_simulations
 from tausid.data.records import Record, Records, as_records
+from tausid.errors import TausidError
 from tausid.model.course import Simulation
 from tausid.training import FitResult, HistoryRow
+from tausid.training.recipe import Recipe
+from tausid.training.start import approximate
 
 MODEL = "model.safetensors"
+# A linear model is found from so many samples at most: more take longer than it is worth.
+LINEAR_SAMPLES = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +57,8 @@ class Run:
         command: the command that repeats it; empty where there was none.
         sources: sha256 of each data file by its name.
         model_file: name of the model file.
+        linear_rmse: RMSE of the best linear approximation of the training records over the first test record (or the
+            training record without one), by output; None where there is none.
     """
 
     model: AnyModel
@@ -60,6 +69,7 @@ class Run:
     command: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
     model_file: str = MODEL
+    linear_rmse: Mapping[str, float] | None = None
 
     @classmethod
     def from_result(
@@ -79,7 +89,9 @@ class Run:
         names = ("status", "message", "steps", "best_step", "seconds")
         held_out = as_records(tests) if tests else ()
         experiments = simulate_all(result.model, train=as_records(train), tests=held_out, skip=skip)
-        return cls(result.model, result.history, experiments, {name: getattr(result, name) for name in names})
+        summary = {name: getattr(result, name) for name in names}
+        linear = linear_rmse(result.recipe, as_records(train), experiments)
+        return cls(result.model, result.history, experiments, summary, linear_rmse=linear)
 
     def of_role(self, role: str) -> tuple[Experiment, ...]:
         """The experiments of one role.
@@ -91,6 +103,16 @@ class Run:
             The experiments.
         """
         return tuple(experiment for experiment in self.experiments if experiment.role == role)
+
+    @property
+    def judged(self) -> Experiment:
+        """What the model is judged by: the first test record, or the training record without one."""
+        return (self.of_role("test") or self.of_role("train"))[0]
+
+    @property
+    def recipe(self) -> Recipe:
+        """What was done to get the model."""
+        return Recipe.from_dict(self.model.provenance["recipe"])
 
     @property
     def scores(self) -> dict[str, Scores]:
@@ -120,3 +142,18 @@ def simulate_all(
 def _scores(experiments: Sequence[Experiment]) -> Scores:
     simulations = [experiment.simulation for experiment in experiments]
     return score_simulations(simulations, [experiment.record for experiment in experiments], skip=experiments[0].skip)
+
+
+def linear_rmse(
+    recipe: Recipe, train: Sequence[Record], experiments: Sequence[Experiment]
+) -> dict[str, float] | None:
+    """RMSE of the best linear approximation of the training records, or of their beginnings, over the judged one."""
+    judged = next((e for e in experiments if e.role == "test"), experiments[0])
+    parts = [record.part(0, LINEAR_SAMPLES // len(train)) for record in train]
+    try:
+        simulated = approximate(parts, recipe).simulate(judged.record)
+    except (TausidError, np.linalg.LinAlgError):
+        return None
+    first = judged.score.n_skipped
+    errors = np.sqrt(np.nanmean((judged.record.y[first:] - simulated[first:]) ** 2, axis=0))
+    return dict(zip(judged.record.output_names, errors.tolist(), strict=True)) if np.isfinite(errors).all() else None

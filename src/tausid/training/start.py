@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +9,6 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
-from scipy.linalg import solve_continuous_lyapunov
 
 from tausid.data.clocks import median_step
 from tausid.data.records import Record
@@ -21,11 +18,11 @@ from tausid.errors import ConfigError, DataError, unknown_name
 from tausid.linear import LinearModel, estimate_bla
 from tausid.linear.tau_estimation import LINEAR_METHODS, TauEstimate, linear_records, tau_of_model, tau_of_outputs
 from tausid.model.build import readout_of
-from tausid.model.config import AUTO, Config
-from tausid.model.free_run import LEAST_FOR_INITIAL_STATE
 from tausid.model.initial import Encoder, FreeState
-from tausid.model.state_space import StateSpace, free_parameters
+from tausid.model.state_space import StateSpace
+from tausid.model.structure import AUTO
 from tausid.model.tau import Tau
+from tausid.training.recipe import FromLinear, Recipe
 from tausid.training.windows import WindowSource
 
 # Where a trained tau starts by itself: Ts/tau = 0.1, as in the paper.
@@ -34,8 +31,7 @@ TRAINED_START = 0.1
 ENCODER_WINDOWS = 200_000
 # Ridge of the encoder's least squares, per sample of unit variance: that of single precision's rounding.
 RIDGE = 1e-9
-# An initial state has shown itself after so many tau; records are not spent on it beyond this share.
-TAUS_OF_INITIAL_STATE, MOST_OF_A_RECORD = 3, 1 / 16
+AnyTau = float | Sequence[float] | str | Tau | TauEstimate
 FROM_TENTH = ("trained", "trained-per-state")
 TAU_NAMES = (*LINEAR_METHODS, *FROM_TENTH, "bla-trained")
 
@@ -53,86 +49,52 @@ class Start:
     bla: LinearModel | None
 
 
-def find_start(
-    tau: float | Sequence[float] | str | Tau | TauEstimate,
-    records: Sequence[Record],
-    config: Config,
-    bla: LinearModel | None = None,
-) -> Start:
-    """Tau as it was given, or estimated from the training records."""
+def find_start(tau: AnyTau, records: Sequence[Record], recipe: Recipe, bla: LinearModel | None = None) -> Start:
+    """Tau as it was given, or estimated from the training records; the linear approximation, if it is needed."""
     if isinstance(tau, str):
-        return _named_start(tau, records, config, bla)
-    if bla is None and config.init == "bla":
-        bla = approximate(records, config)
-    return Start(_as_tau(tau), bla)
+        return _named_start(tau, records, recipe, bla)
+    if bla is None and isinstance(recipe.start, FromLinear):
+        bla = approximate(records, recipe)
+    return Start(as_tau(tau), bla)
 
 
-def _as_tau(tau: float | Sequence[float] | Tau | TauEstimate) -> Tau:
+def as_tau(tau: float | Sequence[float] | Tau | TauEstimate) -> Tau:
+    """A given tau: seconds, one or one per state, an estimate, or a `Tau`."""
     if isinstance(tau, TauEstimate):
         return Tau(tau.tau, source=tau.method)
     return tau if isinstance(tau, Tau) else Tau(tau)
 
 
-def _named_start(name: str, records: Sequence[Record], config: Config, bla: LinearModel | None) -> Start:
+def _named_start(name: str, records: Sequence[Record], recipe: Recipe, bla: LinearModel | None) -> Start:
     if name not in TAU_NAMES:
         raise ConfigError(unknown_name("tau", name, TAU_NAMES) + " Or give seconds.")
-    method = name.removesuffix("-trained")
-    if name not in FROM_TENTH and records[0].nu == 0 and config.init != "bla":
+    method, from_linear = name.removesuffix("-trained"), isinstance(recipe.start, FromLinear)
+    if name not in FROM_TENTH and records[0].nu == 0 and not from_linear:
         return Start(Tau(tau_of_outputs(records), trainable=name != method, source="outputs"), None)
-    if bla is None and (name not in FROM_TENTH or config.init == "bla"):
-        bla = approximate(records, config)
+    if bla is None and (name not in FROM_TENTH or from_linear):
+        bla = approximate(records, recipe)
     if bla is None or name in FROM_TENTH:
-        start = np.full(config.order if name == "trained-per-state" else (), median_step(records) / TRAINED_START)
+        shape = (recipe.structure.order,) if name == "trained-per-state" else ()
+        start = np.full(shape, median_step(records) / TRAINED_START)
         return Start(Tau(start, trainable=True, source="Ts/tau = 0.1"), bla)
     seconds, _ = tau_of_model(bla, linear_records(records, hold=bla.hold), method=method, x0=bla.x0)
     return Start(Tau(seconds, trainable=name != method, source=method), bla)
 
 
-def settle_states(config: Config, tau: float | Sequence[float] | str | Tau | TauEstimate) -> Config:
-    """The settings with as many states as `tau` has values, where it has one per state and their number is open."""
-    if config.nx != AUTO or isinstance(tau, str):
-        return config
-    values = _as_tau(tau).start
-    return config if values.ndim == 0 else _with_order(config, len(values))
-
-
-def settle_order(config: Config, records: Sequence[Record]) -> tuple[Config, LinearModel | None]:
-    """The settings with as many states as a linear approximation has; an encoder sees two samples per state."""
-    if config.nx != AUTO:
-        return config, None
-    bla = approximate(records, config)
-    return _with_order(config, bla.order), bla
-
-
-def _with_order(config: Config, order: int) -> Config:
-    if config.initial_state == "free":
-        return dataclasses.replace(config, nx=order)
-    na, nb = (max(samples, 2 * order) if samples > 0 else 0 for samples in (config.na, config.nb))
-    return dataclasses.replace(config, nx=order, na=na, nb=nb)
-
-
-def settle_initial_samples(config: Config, tau: Tau, records: Sequence[Record]) -> Config:
-    """The settings with the number of samples that show a free initial state."""
-    if config.initial_state != "free" or config.initial_samples != AUTO:
-        return config
-    shown = math.ceil(TAUS_OF_INITIAL_STATE * float(np.max(tau.start)) / median_step(records))
-    most = round(MOST_OF_A_RECORD * min(len(record) for record in records))
-    return dataclasses.replace(config, initial_samples=max(LEAST_FOR_INITIAL_STATE, min(shown, most)))
-
-
-def approximate(records: Sequence[Record], config: Config, order: int | None = None) -> LinearModel:
+def approximate(records: Sequence[Record], recipe: Recipe, order: int | None = None) -> LinearModel:
     """The best linear approximation with at most as many states as the model."""
-    hold = "first" if set(config.hold if isinstance(config.hold, tuple) else [config.hold]) == {"first"} else "zero"
-    feedthrough = config.feedthrough or hold == "first"
+    holds, nx = recipe.integration.hold, recipe.structure.nx
+    hold = "first" if set(holds if isinstance(holds, tuple) else [holds]) == {"first"} else "zero"
+    feedthrough = recipe.structure.feedthrough or hold == "first"
     Scaling.from_records(records)  # a constant channel is in the way of every model, and says so itself
     try:
         usable = linear_records(records, hold=hold)
         bla = estimate_bla(usable, nx=order or "auto", hold=hold, feedthrough=feedthrough)
-        if config.nx == AUTO or bla.order <= int(config.nx):
+        if nx == AUTO or bla.order <= int(nx):
             return bla
-        return estimate_bla(usable, nx=config.nx, hold=hold, feedthrough=feedthrough)
+        return estimate_bla(usable, nx=nx, hold=hold, feedthrough=feedthrough)
     except DataError as error:
-        without = "take recipe='windows' and " if config.init == "bla" or config.nx == AUTO else ""
+        without = "take recipe='windows' and " if isinstance(recipe.start, FromLinear) or nx == AUTO else ""
         raise DataError(
             f"tau or the start of the weights cannot come from a linear approximation: {error} "
             f"Or {without}give tau in seconds, or tau='trained'."
@@ -145,15 +107,11 @@ def start_from_bla(model: StateSpace, bla: LinearModel, records: Sequence[Record
     `f: [A B] = diag(tau) [A B] of the BLA`, `g: [C D]` of the BLA, encoder: the least-squares map from past samples to
     the BLA's states. States that the BLA does not have decay with tau and touch nothing.
     """
-    if model.A_form == "negative-definite":
-        bla = in_dissipative_basis(bla)
     nx, n, nu = model.nx, bla.order, model.nu
     tau = np.broadcast_to(np.asarray(model.tau.now), (nx,))
     f = np.zeros((nx, nx + nu))
     f[:, :nx] = -np.eye(nx)
     f[:n, :n], f[:n, nx:] = tau[:n, None] * bla.A, tau[:n, None] * bla.B
-    if model.A_form == "negative-definite":
-        f[:, :nx] = free_parameters(f[:, :nx])
     g = np.zeros(model.g.linear.shape)
     g[:, :n] = bla.C
     if model.feedthrough:
@@ -163,29 +121,6 @@ def start_from_bla(model: StateSpace, bla: LinearModel, records: Sequence[Record
         x0 = np.pad(bla.x0, ((0, 0), (0, nx - n)))
         return eqx.tree_at(lambda m: m.initial.x0, model, jnp.asarray(x0))
     return start_encoder(model, source, lambda samples: _states_at(bla, records, samples))
-
-
-def in_dissipative_basis(bla: LinearModel) -> LinearModel:
-    """The same linear model with other states, such that A + A' is negative definite.
-
-    With `A'P + PA = -I` and `P = T'T` the states `T x` do: a stable linear system has such a basis.
-    """
-    if np.linalg.eigvals(bla.A).real.max() >= 0:
-        return bla
-    P = solve_continuous_lyapunov(bla.A.T, -np.eye(bla.order))
-    T = np.linalg.cholesky(P).T
-    T = T / np.linalg.norm(T, 2)  # the largest state stays as large as it was
-    back = np.linalg.inv(T)
-    return dataclasses.replace(
-        bla,
-        A=T @ bla.A @ back,
-        B=T @ bla.B,
-        C=bla.C @ back,
-        Ad=T @ bla.Ad @ back,
-        Bd=T @ bla.Bd,
-        Cd=bla.Cd @ back,
-        x0=bla.x0 @ T.T,
-    )
 
 
 def start_encoder(

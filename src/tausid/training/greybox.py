@@ -19,23 +19,17 @@ from tausid.data.records import Record
 from tausid.data.scaling import Scaling
 from tausid.engine.networks import AbstractNetwork, Zero
 from tausid.errors import ConfigError
-from tausid.model.config import FULL, Config
 from tausid.model.course import longest_step, make_integrator
 from tausid.model.initial import Encoder, FreeState
 from tausid.model.physics import AbstractPhysics, KnownPart, check_physics
 from tausid.model.state_space import StateSpace
+from tausid.model.structure import AUTO
 from tausid.model.tau import Tau
-from tausid.training.objective import Penalties
-from tausid.training.optimiser import mean_one
-from tausid.training.second_order import (
-    FullError,
-    Normal,
-    Point,
-    levenberg_marquardt,
-    normal_equations,
-    states_along,
-)
-from tausid.training.starting import start_encoder
+from tausid.training.levenberg_marquardt import Point, begin, iterate
+from tausid.training.normal_equations import FullError, Normal, Penalties, normal_equations, states_along
+from tausid.training.problem import mean_one
+from tausid.training.recipe import FULL, Adam, FromLinear, Recipe
+from tausid.training.start import start_encoder
 from tausid.training.windows import WindowSource
 
 MOST_ITERATIONS = 200
@@ -56,47 +50,44 @@ class KnownStart:
     states: tuple[Float[np.ndarray, "N nx"], ...]
 
 
-# Settings that must stay as they are with known equations, and why.
-UNCHANGED: dict[str, tuple[Any, str]] = {
-    "init": ("random", "as these have a start of their own"),
-    "A_form": ("free", "as A is a part of what corrects them"),
-    "barrier_weight": (0.0, "as A is a part of what corrects them"),
-    "feedthrough": (True, "as these say what their outputs depend on"),
-    "output_limits": ("none", "as these say where their outputs end"),
-}
-
-
-def settle_physics(
-    config: Config, physics: AbstractPhysics | None, records: Sequence[Record], *, nx: int | str | None
-) -> Config:
-    """The settings with what known equations ask for: as many states as they have, and steps short enough."""
-    if physics is None:
-        if config.correction != "none":
+def resolve_physics(recipe: Recipe, plant: AbstractPhysics | None, records: Sequence[Record]) -> Recipe:
+    """The recipe with what known equations ask for: as many states as they have, and steps short enough."""
+    structure = recipe.structure
+    if plant is None:
+        if structure.correction != "none":
             raise ConfigError(
-                f"`correction` must have known equations to correct; got {config.correction!r} and no physics. "
+                f"`correction` must have known equations to correct; got {structure.correction!r} and no physics. "
                 "Give physics, or leave it out."
             )
-        return config
-    check_physics(physics, nu=records[0].nu, ny=records[0].ny)
-    own = len(physics.states)
-    config = dataclasses.replace(config, nx=own if nx is None else nx)
-    for name, (value, reason) in UNCHANGED.items():
-        if getattr(config, name) != value:
-            raise ConfigError(
-                f"`{name}` must be {value!r} with known equations, {reason}; got {getattr(config, name)!r}. Set it so."
-            )
-    if config.order < own or (config.order > own and config.correction == "none"):
-        more = "or more with correction='network'" if config.correction == "none" else "or more"
-        raise ConfigError(
-            f"`nx` must be {own}, the states of {type(physics).__name__}, {more}; got {config.nx}. Leave it out."
-        )
-    if config.max_dt is None and physics.max_dt is not None:
-        config = dataclasses.replace(config, max_dt=float(physics.max_dt))
-    return config
+        return recipe
+    check_physics(plant, nu=records[0].nu, ny=records[0].ny)
+    _check_parts(recipe)
+    own = len(plant.states)
+    nx = own if structure.nx == AUTO else int(structure.nx)
+    if nx < own or (nx > own and structure.correction == "none"):
+        more = "or more with structure.correction=network" if structure.correction == "none" else "or more"
+        raise ConfigError(f"`nx` must be {own}, the states of {type(plant).__name__}, {more}; got {nx}. Leave it out.")
+    integration = recipe.integration
+    if integration.max_dt is None and plant.max_dt is not None:
+        integration = dataclasses.replace(integration, max_dt=float(plant.max_dt))
+    return dataclasses.replace(recipe.with_structure(nx=nx), integration=integration)
+
+
+def _check_parts(recipe: Recipe) -> None:
+    structure, trainer = recipe.structure, recipe.trainer
+    rules = {
+        "start": (not isinstance(recipe.start, FromLinear), "random", "as these have a start of their own"),
+        "barrier": (not isinstance(trainer, Adam) or trainer.barrier is None, "none", "as A corrects them"),
+        "feedthrough": (structure.feedthrough, "true", "as these say what their outputs depend on"),
+        "output_limits": (structure.output_limits == "none", "none", "as these say where their outputs end"),
+    }
+    for name, (kept, value, reason) in rules.items():
+        if not kept:
+            raise ConfigError(f"`{name}` must be {value} with known equations, {reason}. Set it so.")
 
 
 def fit_known(
-    physics: AbstractPhysics, records: Sequence[Record], config: Config, scaling: Scaling | None = None
+    physics: AbstractPhysics, records: Sequence[Record], recipe: Recipe, scaling: Scaling | None = None
 ) -> KnownStart:
     """Parameters and initial states that make the simulation of whole records fit best.
 
@@ -106,15 +97,20 @@ def fit_known(
     """
     scaling, ts = scaling or Scaling.from_records(records), median_step(records)
     with jax.enable_x64(True):
-        known = KnownPart.start(physics, scaling, trainable=config.correction != "none")
+        known = KnownPart.start(physics, scaling, trainable=recipe.structure.correction != "none")
         source = WindowSource.from_records(
-            records, scaling, horizon=FULL, n_past=0, longest=longest_step(config, ts), hold=config.hold
+            records,
+            scaling,
+            horizon=FULL,
+            n_past=0,
+            longest=longest_step(recipe.integration, ts),
+            hold=recipe.integration.hold,
         )
         windows = source.gather(jnp.arange(source.count))
         model = _bare(known, nu=records[0].nu, ny=records[0].ny)
         weights, fixed = eqx.partition(model, _parameters_of(model))
-        penalties = Penalties(outputs=mean_one(config.output_weights))
-        error = FullError(windows, fixed, None, penalties, make_integrator(config, ts))
+        penalties = Penalties(outputs=mean_one(recipe.trainer.output_weights))
+        error = FullError(windows, fixed, None, penalties, make_integrator(recipe.integration, ts))
         point = _minimize(error, weights, physics)
         states = np.asarray(states_along(error, point.weights, point.x0), float)
         known = eqx.tree_at(lambda k: k.free, known, point.weights.physics.free)
@@ -152,15 +148,16 @@ def _minimize(error: FullError, weights: Any, physics: AbstractPhysics) -> Point
     """The parameters and initial states with the lowest error, from the start values on."""
     guess = jnp.asarray([state.start for state in physics.states.values()], float)
     x0 = jnp.tile(guess, (error.windows.u.shape[1], 1))
-    points = itertools.islice(levenberg_marquardt(error, weights, x0), MOST_ITERATIONS)
-    point = next(points)
+    point = iterate(error, begin(error, weights, x0))
     if not np.isfinite(point.errors.objective):  # no step leads away from there
         raise ConfigError(
-            f"`physics` must simulate the training records from its start values; {type(physics).__name__} leaves the "
-            "finite numbers. Give other start values or bounds, or a smaller max_dt."
+            f"`physics` must simulate the training records from its start values; {type(physics).__name__} diverges. "
+            "Give other start values or bounds, or a smaller max_dt."
         )
-    while not point.converged and (after := next(points, None)) is not None:
-        point = after
+    for _ in range(MOST_ITERATIONS - 1):
+        if point.converged:
+            break
+        point = iterate(error, point)
     return point
 
 

@@ -1,4 +1,4 @@
-"""Levenberg-Marquardt on the full simulation error, in double precision, with sensitivities carried along the states.
+"""The normal equations of the full simulation error, in double precision, with sensitivities carried along the states.
 
 The Jacobian of a simulation is not differentiated as a whole. Those of single steps, `dx_{k+1}/dx_k` and
 `dx_{k+1}/dtheta`, are computed side by side for a chunk of samples; `S_{k+1} = A_k S_k + B_k` then carries the
@@ -7,8 +7,7 @@ sensitivity `S_k = dx_k/d(theta, x0)` along. Only `J'J` and `J'r` are kept, so t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -19,24 +18,30 @@ from jaxtyping import Array, Float, PyTree
 
 from tausid.engine.integrators import FixedStep
 from tausid.engine.scan import make_step, rollout_scan
+from tausid.model.build import nonlinear_part
+from tausid.model.initial import Encoder, FreeState
 from tausid.model.state_space import StateSpace
 from tausid.training.losses import weight_decay
-from tausid.training.objective import Penalties, decayed_weights, nonlinear_weights
 from tausid.training.windows import Windows
 
-# Damping, relative to the diagonal of J'J: at the start, and its factors after a good and a bad step.
-FIRST_DAMPING, LESS, MORE = 1e-2, 0.2, 4.0
-LEAST_DAMPING = 1e-9
-# Added to that diagonal, so that parameters that nothing depends on stay where they are.
+# Added to the diagonal of J'J, so that parameters that nothing depends on stay where they are.
 FLOOR = 1e-8
-# Most steps of the initial states alone, before the first iteration.
-INITIAL_STEPS = 5
-# Steps tried with more and more damping before the search gives up.
-TRIALS = 12
-# Relative decrease of the objective that counts as converged.
-TOLERANCE = 1e-5
 # Numbers in the sensitivities of one chunk (some 30 MB).
 CHUNK = 2**22
+
+
+class Penalties(eqx.Module):
+    """Weights of the outputs and of the weight decays.
+
+    Args:
+        weight_decay: of all networks.
+        nonlinear_decay: of their nonlinear parts, on top of it.
+        outputs: weight of each output's squared error, with a mean of one; None is equally.
+    """
+
+    weight_decay: float = eqx.field(static=True, default=0.0)
+    nonlinear_decay: float = eqx.field(static=True, default=0.0)
+    outputs: tuple[float, ...] | None = eqx.field(static=True, default=None)
 
 
 class FullError(eqx.Module):
@@ -53,7 +58,7 @@ class FullError(eqx.Module):
     windows: Windows
     fixed: PyTree[Array]
     limits: Float[Array, "2 ny"] | None
-    penalties: Penalties = eqx.field(static=True)
+    penalties: Penalties
     integrator: FixedStep = eqx.field(static=True)
 
     def model(self, weights: PyTree[Array]) -> StateSpace:
@@ -87,7 +92,7 @@ class FullError(eqx.Module):
 
         def decays(ones: PyTree[Array]) -> Array:
             model, p = self.model(ones), self.penalties
-            parts = ((p.weight_decay, decayed_weights(model)), (p.nonlinear_decay, nonlinear_weights(model)))
+            parts = ((p.weight_decay, _networks(model)), (p.nonlinear_decay, _nonlinear_parts(model)))
             return sum((factor * weight_decay(part) for factor, part in parts), start=jnp.zeros(()))
 
         ones = jax.tree.map(jnp.ones_like, weights)
@@ -125,7 +130,7 @@ class Normal(eqx.Module):
 
     def solve(self, damping: Float[Array, ""]) -> tuple[Float[Array, "P"], Float[Array, "B nx"]]:
         """The damped step; the initial states are eliminated first."""
-        H, K = _damped(self.H, damping), _damped(self.K, damping)
+        H, K = damped(self.H, damping), damped(self.K, damping)
         along = jnp.linalg.solve(K, jnp.swapaxes(self.G, 1, 2))  # (B, nx, P)
         alone = jnp.linalg.solve(K, self.k[..., None])[..., 0]
         left = H - jnp.einsum("bpn,bnq->pq", self.G, along)
@@ -173,61 +178,6 @@ def normal_equations(error: FullError, weights: PyTree[Array], x0: Float[Array, 
     sums = jax.lax.scan(add_chunk, (x0, S0, nothing), chunks)[0][2]
     decay = error.decay(weights)
     return eqx.tree_at(lambda n: (n.H, n.h), sums, (sums.H + jnp.diag(decay), sums.h + decay * theta))
-
-
-@dataclass(frozen=True, eq=False)
-class Point:
-    """Where the search is.
-
-    Args:
-        weights: trained arrays, in double precision.
-        x0: initial states.
-        errors: the errors there.
-        converged: whether nothing is left to gain.
-    """
-
-    weights: PyTree[Array]
-    x0: Float[Array, "B nx"]
-    errors: Errors
-    converged: bool
-
-
-def levenberg_marquardt(error: FullError, weights: PyTree[Array], x0: Float[Array, "B nx"]) -> Iterator[Point]:
-    """Points with lower and lower objective, one per iteration; the last one is repeated when nothing is left to gain.
-
-    The initial states move alone first: where one is wrong for long, as a position is, the weights would bend for it.
-    To be called, and advanced, in double precision.
-    """
-    x0 = fit_initial_states(error, weights, x0)
-    now, damping = Point(weights, x0, _errors(error, weights, x0), converged=False), FIRST_DAMPING
-    while True:
-        equations = normal_equations(error, now.weights, now.x0)
-        for _ in range(TRIALS):
-            trial = Point(*_moved(now.weights, now.x0, equations, jnp.asarray(damping)), now.errors, converged=True)
-            found = _errors(error, trial.weights, trial.x0)
-            gain = float(now.errors.objective) - float(found.objective)
-            if gain > 0:  # not so where the trial is NaN or infinite
-                converged = gain < TOLERANCE * float(now.errors.objective)
-                now = Point(trial.weights, trial.x0, found, converged)
-                damping = max(damping * LESS, LEAST_DAMPING)
-                break
-            damping *= MORE
-        else:
-            now = Point(now.weights, now.x0, now.errors, converged=True)
-        yield now
-
-
-def fit_initial_states(error: FullError, weights: PyTree[Array], x0: Float[Array, "B nx"]) -> Float[Array, "B nx"]:
-    """Initial states with a lower error for the same weights, by a few Gauss-Newton steps."""
-    now = float(_errors(error, weights, x0).objective)
-    for _ in range(INITIAL_STEPS):
-        equations = normal_equations(error, weights, x0)
-        trial = x0 - jnp.linalg.solve(_damped(equations.K, jnp.asarray(LEAST_DAMPING)), equations.k[..., None])[..., 0]
-        found = float(_errors(error, weights, trial).objective)
-        if not found < now:
-            break
-        x0, now = trial, found
-    return x0
 
 
 @eqx.filter_jit
@@ -291,20 +241,17 @@ def _output(error: FullError, unravel: Callable[[Array], PyTree[Array]]) -> Call
     return output
 
 
-@eqx.filter_jit
-def _errors(error: FullError, weights: PyTree[Array], x0: Array) -> Errors:
-    return error(weights, x0)
+def _networks(model: StateSpace) -> PyTree[Array]:
+    """What the weight decay acts on: all networks, but neither tau nor free initial states."""
+    return (model.f, model.g, None if isinstance(model.initial, FreeState) else model.initial, model.dae)
 
 
-@eqx.filter_jit
-def _moved(
-    weights: PyTree[Array], x0: Array, equations: Normal, damping: Float[Array, ""]
-) -> tuple[PyTree[Array], Array]:
-    theta, unravel = ravel_pytree(weights)
-    change, change_of_x0 = equations.solve(damping)
-    return unravel(theta + change), x0 + change_of_x0
+def _nonlinear_parts(model: StateSpace) -> PyTree[Array]:
+    encoder = nonlinear_part(model.initial.network) if isinstance(model.initial, Encoder) else None
+    return nonlinear_part(model.f), nonlinear_part(model.g), encoder
 
 
-def _damped(matrix: Float[Array, "*B n n"], damping: Float[Array, ""]) -> Float[Array, "*B n n"]:
+def damped(matrix: Float[Array, "*B n n"], damping: Float[Array, ""]) -> Float[Array, "*B n n"]:
+    """A matrix with its diagonal raised by a share of itself."""
     diagonal = jnp.diagonal(matrix, axis1=-2, axis2=-1) + FLOOR
     return matrix + damping * diagonal[..., None] * jnp.eye(matrix.shape[-1], dtype=matrix.dtype)

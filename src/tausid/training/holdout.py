@@ -1,0 +1,166 @@
+"""Which samples training sees, and which ones are held out to choose the model with."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tausid.data.clocks import split_at_gaps
+from tausid.data.records import Record, Records, as_records, check_same_channels
+from tausid.errors import ConfigError
+from tausid.model.structure import Structure
+from tausid.training.recipe import Adam, Folds, Given, LastShare, PaperTestHalf, Recipe
+
+# Samples of the test record that the paper's early stopping sees.
+PAPER_SAMPLES = 512
+# Training samples that a structure is tried on where validation records decide.
+TRIED_SAMPLES = 4096
+# An input stands still where its variance is below this share of that in the whole record.
+STILL = 0.01
+
+
+@dataclass(frozen=True)
+class Split:
+    """Records by their role in training.
+
+    Args:
+        train: what is trained on, and what the scaling is computed from.
+        validation: what is simulated freely to choose the best model; may be empty.
+    """
+
+    train: tuple[Record, ...]
+    validation: tuple[Record, ...]
+
+
+def split_records(recipe: Recipe, records: Records, *, validation: Records | None, test: Records | None) -> Split:
+    """Training and validation records, cut at gaps of their clocks; folds are cut later, by `cut_folds`."""
+    train = as_records(records)
+    held_out: tuple[Record, ...] = ()
+    match recipe.holdout:
+        case PaperTestHalf():
+            held_out = _paper_half(test)
+        case Given():
+            assert validation is not None
+            held_out = as_records(validation)
+        case LastShare(share):
+            train, held_out = _cut_ends(train, share, recipe.structure.samples_for_initial_state())
+    check_same_channels((*train, *held_out))
+    return _without_gaps(Split(train, held_out), recipe)
+
+
+def cut_folds(split: Split, recipe: Recipe) -> tuple[Split, ...]:
+    """What structures are tried on: one split per fold, or the validation records and some of the training samples.
+
+    There is none where nothing is held out. A fold keeps the inputs of what it holds out, so that whole records are
+    simulated.
+    """
+    structure = recipe.structure
+    if isinstance(recipe.holdout, Folds):
+        count = recipe.holdout.count
+        splits = [_fold(split.train, k, count, structure) for k in range(count)]
+        if not any(fold.validation for fold in splits):
+            raise ConfigError(
+                f"folds must hold out measured outputs; none of {count} folds does, with "
+                f"{structure.samples_for_initial_state()} samples for an initial state and more to score. Use fewer "
+                "folds, holdout=none, or longer records."
+            )
+        return tuple(fold for fold in splits if fold.validation)
+    if not split.validation:
+        return ()
+    share = min(1.0, TRIED_SAMPLES / sum(len(record) for record in split.train))
+    return (Split(tuple(_lively(r, max(2, round(share * len(r)))) for r in split.train), split.validation),)
+
+
+def stretch(samples: int, k: int, folds: int, kept: int) -> tuple[int, int]:
+    """First sample of the k-th stretch of a record, and the first after it.
+
+    Leading samples of the record are `kept`, at most half a stretch of them: without them nothing would be known of its
+    initial state.
+    """
+    start, stop = (round(samples * i / folds) for i in (k, k + 1))
+    return max(start, min(kept, samples // (2 * folds))), stop
+
+
+def _fold(records: Sequence[Record], k: int, count: int, structure: Structure) -> Split:
+    """All records without the outputs of their k-th stretch, and these stretches, where they can be scored."""
+    train, held_out, initial = [], [], structure.samples_for_initial_state()
+    for record in records:
+        start, stop = stretch(len(record), k, count, initial)
+        measured = ~np.isnan(record.y)
+        begins, scored = measured[start : start + initial].any(), measured[start + initial : stop]
+        left = np.delete(measured, slice(start, stop), axis=0)
+        if begins and len(scored) >= 2 and scored.any(axis=0).all() and left.any(axis=0).all():
+            held_out.append(record.part(start, stop))
+            train.append(_without_outputs(record, start, stop))
+        else:
+            train.append(record)
+    return Split(tuple(train), tuple(held_out))
+
+
+def _without_outputs(record: Record, start: int, stop: int) -> Record:
+    """The record with missing outputs in a stretch; its inputs stay, so that it is simulated all the same."""
+    y = np.array(record.y, float)
+    y[start:stop] = np.nan
+    return dataclasses.replace(record, y=y)
+
+
+def _lively(record: Record, samples: int) -> Record:
+    """The first samples of a record; where an input stands still in them, those in which the stillest one moves most;
+    the whole record where it stands still there, too."""
+    moving = record.u.std(axis=0) > 0
+    u = (record.u[:, moving] - record.u[:, moving].mean(axis=0)) / record.u[:, moving].std(axis=0)
+    if not moving.any() or u[:samples].var(axis=0).min() >= STILL:
+        return record.part(0, samples)
+    sums, squares = (np.cumsum(np.pad(v, ((1, 0), (0, 0))), axis=0) for v in (u, u**2))
+    mean, power = ((s[samples:] - s[:-samples]) / samples for s in (sums, squares))
+    variances = (power - mean**2).min(axis=1)
+    start = int(np.argmax(variances))
+    return record.part(start, start + samples) if variances[start] >= STILL else record
+
+
+def _without_gaps(split: Split, recipe: Recipe) -> Split:
+    """The same records, cut where their clock has a gap: no window and no free run goes through one."""
+    structure, max_gap = recipe.structure, recipe.integration.max_gap
+    n_initial = structure.samples_for_initial_state()
+    horizon = recipe.trainer.horizon if isinstance(recipe.trainer, Adam) else 2
+    least = (2 if structure.initial_state == "free" else n_initial) + (2 if isinstance(horizon, str) else horizon)
+    train = [part for r in split.train for part in split_at_gaps(r, least=least, max_gap=max_gap)]
+    held_out = [part for r in split.validation for part in split_at_gaps(r, least=n_initial + 2, max_gap=max_gap)]
+    return Split(tuple(train), tuple(held_out))
+
+
+def _paper_half(test: Records | None) -> tuple[Record, ...]:
+    if test is None:
+        raise ConfigError(
+            "protocol 'paper' must have a test record, because its early stopping looks at the test record's first "
+            f"{PAPER_SAMPLES} samples; got none. Give one, or use protocol 'clean'."
+        )
+    first = as_records(test)[0]
+    return (first.part(0, min(PAPER_SAMPLES, len(first) // 2)),)
+
+
+def _cut_ends(
+    records: tuple[Record, ...], share: float, n_initial: int
+) -> tuple[tuple[Record, ...], tuple[Record, ...]]:
+    cuts = [_find_cut(record, share, n_initial) for record in records]
+    train = tuple(record.part(0, cut) for record, cut in zip(records, cuts, strict=True))
+    return train, tuple(record.part(cut, len(record)) for record, cut in zip(records, cuts, strict=True))
+
+
+def _find_cut(record: Record, share: float, n_initial: int) -> int:
+    """Where the held-out end begins: with outputs for its initial state, and with others left to score."""
+    measured = ~np.isnan(record.y)
+    for cut in range(max(2, len(record) - round(share * len(record))), len(record) - n_initial):
+        scored = measured[cut + n_initial :].any(axis=0).all()
+        begins = n_initial == 0 or measured[cut : cut + n_initial].any(axis=0).all()
+        if begins and scored and measured[:cut].any(axis=0).all():
+            return cut
+    raise ConfigError(
+        f"the last {share:g} of record {record.name!r} must hold {n_initial} samples with every output measured "
+        f"among them for its initial state, and more to score; it does not ({len(record)} samples, "
+        f"{int((~measured.all(axis=1)).sum())} of them with a missing output). Change holdout.share, set holdout=none, "
+        "or give validation records."
+    )

@@ -1,0 +1,141 @@
+"""What is trained on what, and the score that decides which model is the best."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from tausid.data.records import Record
+from tausid.model.build import nonlinear_part
+from tausid.model.evaluation import evaluate
+from tausid.model.model import Model
+from tausid.model.state_space import StateSpace
+from tausid.training.holdout import Split
+from tausid.training.recipe import Recipe
+from tausid.training.windows import WindowSource
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What is trained on what; constant during training.
+
+    Args:
+        recipe: what is done, with nothing left to the data.
+        seed: of the windows that Adam draws.
+        split: records by role.
+        initial_model: the untrained model.
+        last_step: where training ends, if before the trainer's own end, which the schedule goes by.
+        linear_order: states of the linear approximation that the weights start from; None where they do not.
+    """
+
+    recipe: Recipe
+    seed: int
+    split: Split
+    initial_model: Model
+    last_step: int | None = None
+    linear_order: int | None = None
+
+    @property
+    def stop(self) -> int:
+        """The last step."""
+        return self.recipe.trainer.most if self.last_step is None else self.last_step
+
+    @cached_property
+    def trained(self) -> PyTree[bool]:
+        """Which leaves of the model training may change."""
+        model = self.initial_model.state_space
+        leaves = trainable(model)
+        if self.recipe.structure.nonlinear_g is not False:
+            return leaves
+        still = jax.tree.map(lambda _: False, nonlinear_part(leaves.g))
+        return eqx.tree_at(lambda m: nonlinear_part(m.g), leaves, still)
+
+    @property
+    def first_weights(self) -> PyTree[Array]:
+        """The trained arrays of the untrained model."""
+        return self.weights_of(self.initial_model.state_space)
+
+    def weights_of(self, model: StateSpace) -> PyTree[Array]:
+        """The trained arrays of a model."""
+        return eqx.filter(model, self.trained)
+
+    def model_with(self, weights: PyTree[Array]) -> Model:
+        """The model with these trained arrays."""
+        fixed = eqx.partition(self.initial_model.state_space, self.trained)[1]
+        return dataclasses.replace(self.initial_model, state_space=eqx.combine(weights, fixed))
+
+    def cached(self, name: str, make: Callable[[], T]) -> T:
+        """What a trainer prepares once for all of its steps, by its name."""
+        if name not in self._prepared:
+            self._prepared[name] = make()
+        return self._prepared[name]
+
+    @cached_property
+    def _prepared(self) -> dict[str, Any]:
+        return {}
+
+    def windows(self, records: Sequence[Record], *, horizon: int | str) -> WindowSource:
+        """Windows of records, with the past that the encoder sees."""
+        return make_windows(self.initial_model, records, horizon=horizon)
+
+
+def make_windows(model: Model, records: Sequence[Record], *, horizon: int | str) -> WindowSource:
+    """Windows of records in the model's units, with the past that its encoder sees."""
+    n_past = model.state_space.initial.n_past
+    sees_time = model.structure.clock == "irregular" and n_past > 0
+    return WindowSource.from_records(
+        records,
+        model.scaling,
+        horizon=horizon,
+        n_past=n_past,
+        longest=model.longest_step,
+        hold=model.integration.hold,
+        ts=model.ts if sees_time else None,
+    )
+
+
+def validation_score(
+    model: Model,
+    records: Sequence[Record],
+    *,
+    output_weights: tuple[float, ...] | None,
+    deviation: Float[np.ndarray, "ny"] | None = None,
+) -> float:
+    """Root mean squared free-run error over all records and outputs, each output normalized and weighted.
+
+    NaN without records, infinite where a simulation diverges.
+    """
+    if not records:
+        return float("nan")
+    scores = [evaluate(model, record) for record in records]
+    weights = mean_one(output_weights)
+    deviation = model.scaling.y_std if deviation is None else deviation
+    relative = [np.array(list(s.rmse.values())) / deviation for s in scores]
+    squares = [np.mean(r**2 if weights is None else weights * r**2) for r in relative]
+    return float(np.sqrt(np.average(squares, weights=[s.n_scored for s in scores])))
+
+
+def mean_one(weights: tuple[float, ...] | None) -> tuple[float, ...] | None:
+    """Weights of outputs, scaled to a mean of one, so that they do not change how much penalties count."""
+    return None if weights is None else tuple(w * len(weights) / sum(weights) for w in weights)
+
+
+def trainable(model: StateSpace) -> PyTree[bool]:
+    """Which leaves of a model could be trained: all arrays, of tau its factor where it is trainable, of known
+    equations their parameters where these are."""
+    arrays = jax.tree.map(eqx.is_inexact_array, model)
+    arrays = eqx.tree_at(lambda m: (m.tau.factor, m.tau.start), arrays, (model.tau.trainable, False))
+    if model.physics is None:
+        return arrays
+    fixed = jax.tree.map(lambda _: False, arrays.physics.units)
+    return eqx.tree_at(lambda m: (m.physics.free, m.physics.units), arrays, (model.physics.trainable, fixed))
