@@ -20,7 +20,7 @@ help:
 	@touch $@
 
 # A stamp per set of extras, renewed when the dependencies or the compiled sources change.
-SOURCES = .venv/made $(wildcard src/tausid/rollout/csrc/*)
+SOURCES = .venv/made $(wildcard cmake/*.py src/tausid/rollout/csrc/*)
 .venv/demo: $(SOURCES)
 	$(PIP) --no-build-isolation -e ".[report,official]"
 	@touch $@
