@@ -25,7 +25,7 @@ help:
 	@touch $@
 
 # A stamp per set of dependencies, renewed when these or the compiled sources change.
-SOURCES = .venv/made $(shell find src -path '*csrc*' -type f)
+SOURCES = .venv/made $(wildcard cmake/*.py) $(shell find src -path '*csrc*' -type f)
 .venv/demo: $(SOURCES)
 	@echo "Installing tausid."
 	@$(PIP) --no-build-isolation -e ".[report]"
