@@ -22,7 +22,7 @@ help:
 # A stamp per set of extras, renewed when the dependencies or the compiled sources change.
 SOURCES = .venv/made $(wildcard src/tausid/rollout/csrc/*)
 .venv/demo: $(SOURCES)
-	$(PIP) --no-build-isolation -e ".[report,official]"
+	$(PIP) --no-build-isolation -e ".[report]"
 	@touch $@
 
 .venv/test: $(SOURCES)
