@@ -20,9 +20,9 @@ SOURCE = Path(tausid.__file__).parent
 
 # Each module may import only what stands before it: data flow in one direction.
 ORDER = [
-    "errors", "display", "records", "clocks", "readers", "preparation", "inspection", "datasets", "scaling",
+    "errors", "storage", "display", "records", "clocks", "readers", "preparation", "inspection", "datasets", "scaling",
     "linear", "tau_estimation", "config", "tau", "networks", "physics", "steppers", "holds", "rollout", "models",
-    "losses", "windows", "free_run", "initial_states", "storage", "simulation", "ensembles", "evaluation",
+    "losses", "windows", "free_run", "initial_states", "simulation", "ensembles", "evaluation",
     "residuals", "progress", "processes", "training", "tau_search", "runs", "study", "plots", "report", "cli",
 ]  # fmt: skip
 

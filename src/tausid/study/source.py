@@ -127,7 +127,7 @@ def load_source(source: DataSource) -> tuple[Record, tuple[Record, ...]]:
         Both.
 
     Raises:
-        DataError: the data cannot be had, or break a rule.
+        DataError: the data are not available, or break a rule.
     """
     if source.train.startswith("@"):
         dataset = datasets.load(source.train.removeprefix("@"))

@@ -139,7 +139,7 @@ def _named(column: str, rmse: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def check_job(job: Job) -> None:
-    """Check that the data can be had and that the choices fit them, before any worker begins.
+    """Check that the data are available and that the choices fit them, before any worker begins.
 
     Args:
         job: what a worker would do.
