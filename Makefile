@@ -1,9 +1,11 @@
 # make demo: identify the cascaded tanks. make test: the same, then linters and tests. Both set up all they need.
 PYTHON ?= python3
 BIN = .venv/bin
-PIP = $(BIN)/pip install --quiet --disable-pip-version-check
+# Dependencies come as wheels: one that would be built from source is an error. Only errors are printed.
+PIP = $(BIN)/python -m pip install -qq --disable-pip-version-check --only-binary :all:
+EXTRAS = report,adaptive,files,cluster
 
-.PHONY: help demo test test-slow check docs clean
+.PHONY: help demo test test-slow check sanitize package docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -11,30 +13,35 @@ help:
 	@echo "make test   the demo, linters, and the fast test suite"
 	@echo "make docs   the documentation as a site, in site/"
 
-# What the package is built with lies in .venv before it, so that its build needs no second copy of JAX.
+# What the package is built with lies in .venv before it, so that its build needs no second copy of JAX. Dependency
+# groups need pip 25.1.
 .venv/made: pyproject.toml CMakeLists.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "tausid needs Python 3.11 or later; $(PYTHON) is $$($(PYTHON) --version). Try make PYTHON=python3.12"; exit 1; }
-	$(PYTHON) -m venv .venv
-	$(PIP) "scikit-build-core>=0.10" "jax>=0.6" cmake ninja
+	@echo "Setting up .venv: downloads some 300 MB and takes a minute or two, once."
+	@$(PYTHON) -m venv .venv
+	@$(PIP) --upgrade "pip>=25.1"
+	@$(PIP) --group build
 	@touch $@
 
-# A stamp per set of extras, renewed when the dependencies or the compiled sources change.
-SOURCES = .venv/made $(wildcard src/tausid/engine/csrc/*)
+# A stamp per set of dependencies, renewed when these or the compiled sources change.
+SOURCES = .venv/made $(wildcard cmake/*.py) $(shell find src -path '*csrc*' -type f)
 .venv/demo: $(SOURCES)
-	$(PIP) --no-build-isolation -e ".[report,official]"
+	@echo "Installing tausid."
+	@$(PIP) --no-build-isolation -e ".[report]"
 	@touch $@
 
 .venv/test: $(SOURCES)
-	$(PIP) --no-build-isolation -e ".[dev]"
+	@echo "Installing tausid with everything that its tests need."
+	@$(PIP) --no-build-isolation -e ".[$(EXTRAS)]" --group dev
 	@touch .venv/demo $@
 
 .venv/docs: $(SOURCES)
-	$(PIP) --no-build-isolation -e ".[docs]"
+	@$(PIP) --no-build-isolation -e . --group docs
 	@touch $@
 
 demo: .venv/demo
-	$(BIN)/tausid demo --out demo
+	@$(BIN)/tausid demo --out demo
 
 check: .venv/test
 	$(BIN)/ruff check .
@@ -56,5 +63,13 @@ test: .venv/test
 test-slow: .venv/test
 	XLA_FLAGS=--xla_cpu_multi_thread_eigen=false $(BIN)/python -m pytest -q -n 2 -m slow
 
+# The compiled engine under AddressSanitizer and UndefinedBehaviorSanitizer; needs a C++ compiler.
+sanitize:
+	bash tests/sanitize.sh
+
+# A wheel and an sdist in dist/; the wheel is built from the sdist.
+package: .venv/test
+	$(BIN)/python -m build --no-isolation .
+
 clean:
-	rm -rf .venv demo build site .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv demo build dist site .mypy_cache .ruff_cache .pytest_cache

@@ -176,13 +176,13 @@ def make_tausid_steps(sizes: Sizes, steps: int, engine: str) -> Callable[[], obj
     """tausid's own optimiser step, as `tausid.fit` takes it, with one of its engines."""
     import jax
     import jax.numpy as jnp
-
-    from tausid import Record, Tau, recipe_config
-    from tausid.training.fitting import make_problem
     from tausid.training.loop import start_run
     from tausid.training.optimiser import StepSettings, run_steps
     from tausid.training.protocols import Split
     from tausid.training.starting import Start
+
+    from tausid import Record, Tau, recipe_config
+    from tausid.training.fitting import make_problem
 
     config = recipe_config(
         nx=sizes.nx,

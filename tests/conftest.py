@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 # One single-threaded process per core is fastest for models this small. Most of the time goes into compiling programs
@@ -32,6 +33,19 @@ def benchmark_folder() -> Path:
     if not folder:
         pytest.skip("TAUSID_DATA is not set: no real benchmark records here")
     return Path(folder)
+
+
+@pytest.fixture
+def offline(monkeypatch, tmp_path) -> None:
+    """As without internet: no folder of records, nothing downloaded earlier, and addresses at which nobody is."""
+    from tausid.data.datasets._benchmarks import BENCHMARKS
+
+    monkeypatch.delenv("TAUSID_DATA", raising=False)
+    monkeypatch.setenv("TAUSID_CACHE", str(tmp_path / "cache"))
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    for name, benchmark in BENCHMARKS.items():
+        monkeypatch.setitem(BENCHMARKS, name, replace(benchmark, addresses=("http://127.0.0.1:9/",)))
 
 
 @pytest.fixture(scope="module")

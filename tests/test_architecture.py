@@ -18,7 +18,8 @@ SOURCE = Path(tausid.__file__).parent
 
 # Each room may import only rooms before it: data flow in one direction.
 ROOMS = [
-    "errors", "display", "storage", "data", "linear", "engine", "model", "training", "results", "study", "cli",
+    "errors", "checks", "display", "storage",
+    "data", "linear", "engine", "model", "training", "results", "study", "cli",
 ]  # fmt: skip
 
 

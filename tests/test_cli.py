@@ -399,7 +399,7 @@ def test_the_tanks_linear_approximation_agrees_with_the_paper(tausid_command, be
         (["fit", "none.csv", *COLUMNS, "--tau", "2"], "file 'none.csv' must exist"),
         (
             ["fit", "empty", *COLUMNS, "--tau", "2"],
-            "folder 'empty' must hold data files (.csv, .txt, .tsv, .mat, .h5, .hdf5, .parquet); it has none",
+            "folder 'empty' must hold data files (.csv, .txt, .tsv, .mat, .h5, .hdf5, .hdf, .parquet, .pq)",
         ),
         (["fit", "@cascaded_tanks", "d.csv"], "a known dataset must come alone; got @cascaded_tanks d.csv"),
         (

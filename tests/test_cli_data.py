@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from problems import wiener_record
 
 import tausid
 from tausid.cli import main
+from tausid.cli.options import Columns, _files, read_records
+from tausid.data.readers import ENDINGS
 
 COLUMNS = ["--input", "vir", "--output", "qm", "--time", "t"]
 SMALL = [
@@ -200,3 +203,17 @@ def test_look_at_a_known_dataset_and_the_original_files(tausid_command, benchmar
     assert '--prepare "decimate 1' in printed
     code, printed, _ = tausid_command("look", benchmark_folder / "cascaded_tanks" / "dataBenchmark.csv")
     assert "--ts 4." in printed
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_folder_is_searched_for_every_ending_that_a_reader_knows(ending, tmp_path):
+    (tmp_path / f"run{ending.upper()}").touch()
+    (tmp_path / "notes.docx").touch()
+    assert _files(str(tmp_path)) == [str(tmp_path / f"run{ending.upper()}")]
+
+
+def test_a_folder_of_hdf_and_pq_files_is_read(files, tmp_path):
+    shutil.copy(files / "bench.h5", tmp_path / "a.hdf")
+    shutil.copy(files / "bench.parquet", tmp_path / "b.pq")
+    records = read_records([str(tmp_path)], Columns(["vir"], ["qm"], ts=None, time="t"))
+    assert [(record.name, len(record)) for record in records] == [("a", 200), ("b", 200)]

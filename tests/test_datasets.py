@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -114,33 +112,13 @@ def test_an_unknown_name_is_answered_with_the_nearest(call):
         call("silver_box")
 
 
-# Where the files come from
-
-
-@pytest.fixture
-def official(monkeypatch, tmp_path):
-    """Put a module in the place of the official loader; no test asks the real one."""
-
-    def _install(source: str) -> None:
-        folder = tmp_path / "modules"
-        folder.mkdir()
-        (folder / "nonlinear_benchmarks.py").write_text(source)
-        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
-
-    monkeypatch.delenv("TAUSID_DATA", raising=False)
-    return _install
+# Local folders; tests/test_downloads.py has the other places
 
 
 def refusal(name: str = "cascaded_tanks", **places) -> str:
     with pytest.raises(DataError) as caught:
         datasets.fetch(name, **places)
     return str(caught.value)
-
-
-def fake_tanks(monkeypatch, content: bytes) -> None:
-    """Make `content` the published record of the tanks."""
-    files = datasets._benchmarks.BENCHMARKS["cascaded_tanks"].files
-    monkeypatch.setitem(files, "dataBenchmark.csv", hashlib.sha256(content).hexdigest())
 
 
 def test_a_changed_file_is_refused_with_both_sums(tmp_path):
@@ -154,86 +132,23 @@ def test_a_changed_file_is_refused_with_both_sums(tmp_path):
     assert "delete it and get it again" in message
 
 
-def test_nothing_works_says_what_was_tried_and_what_to_do(official):
-    official("raise ModuleNotFoundError(\"No module named 'nonlinear_benchmarks'\")")
-    message = refusal("emps")
-    assert "dataset 'emps'" in message
-    assert "the folder named by TAUSID_DATA: none is set" in message
-    assert "the official loader: ModuleNotFoundError: No module named 'nonlinear_benchmarks'" in message
-    assert "Set TAUSID_DATA to a folder that holds emps/DATA_EMPS.mat and emps/DATA_EMPS_PULSES.mat" in message
-    assert 'pip install "tausid[official]"' in message
-    assert "simulate_tanks" in message
+def test_nothing_works_says_what_was_tried_and_what_to_do(offline):
+    reasons, remedy = refusal("emps").splitlines()
+    assert reasons == "dataset 'emps' is not available: TAUSID_DATA is not set; 127.0.0.1 could not be reached."
+    assert "Set TAUSID_DATA to a folder that holds emps/DATA_EMPS.mat and emps/DATA_EMPS_PULSES.mat" in remedy
+    assert "connect to the internet and try again" in remedy
+    assert "simulate_tanks" in remedy
 
 
-def test_a_folder_without_the_file_is_named(official, monkeypatch, tmp_path):
-    official("def Cascaded_Tanks(**options): raise OSError('no route to host')")
+def test_a_folder_without_the_file_is_named(offline, monkeypatch, tmp_path):
     monkeypatch.setenv("TAUSID_DATA", str(tmp_path))
     wanted = tmp_path / "cascaded_tanks" / "dataBenchmark.csv"
-    message = refusal()
-    assert f"the folder named by TAUSID_DATA: there is no file '{wanted}'" in message
-    assert "the official loader: OSError: no route to host" in message
-    assert f"the folder named by `folder`: there is no file '{wanted}'" in refusal(folder=tmp_path)
+    assert f"TAUSID_DATA names a folder without the file '{wanted}'; 127.0.0.1 could not" in refusal()
+    assert f"`folder` names a folder without the file '{wanted}'" in refusal(folder=tmp_path)
 
 
-def test_a_folder_that_the_system_refuses_gives_its_reason(official):
-    official("def Cascaded_Tanks(**options): raise OSError('no route to host')")
+def test_a_folder_that_the_system_refuses_gives_its_reason(offline):
     assert "cannot be read: File name too long" in refusal(folder="x" * 5000)
-
-
-def test_a_loader_that_hangs_is_given_up(official):
-    official("import time\ndef Cascaded_Tanks(**options): time.sleep(60)")
-    assert "the official loader: no answer within 0.5 s" in refusal(timeout=0.5)
-
-
-def test_a_loader_that_dies_without_a_word(official):
-    official("import os\ndef Cascaded_Tanks(**options): os._exit(3)")
-    assert "the official loader: it stopped without a message" in refusal()
-
-
-def test_a_python_that_cannot_be_started(official, monkeypatch):
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    assert "the official loader: it cannot be started: No such file or directory" in refusal()
-
-
-def test_a_download_without_the_file_is_named(official, tmp_path):
-    official(f"def Cascaded_Tanks(**options): return {str(tmp_path / 'dataBenchmark.mat')!r}")
-    wanted = tmp_path / "dataBenchmark.csv"
-    assert f"the download of the official loader: there is no file '{wanted}'" in refusal()
-
-
-def test_the_official_files_are_found_next_to_what_the_loader_names(official, monkeypatch, tmp_path, capfd):
-    content = b'"uEst","uVal","yEst","yVal","Ts",\n1,2,3,4,4,\n5,6,7,8,,\n\n'
-    (tmp_path / "dataBenchmark.csv").write_bytes(content)
-    fake_tanks(monkeypatch, content)
-    official(f"def Cascaded_Tanks(**options):\n print('noise')\n return {str(tmp_path / 'dataBenchmark.mat')!r}")
-    data = datasets.load("cascaded_tanks")
-    np.testing.assert_array_equal(data.test.y[:, 0], [4.0, 8.0])
-    assert capfd.readouterr() == ("", "")  # a command that prints JSON must not print the loader's words
-
-
-def test_a_download_that_was_cut_short_is_started_again(official, monkeypatch, tmp_path):
-    content = b"complete"
-    fake_tanks(monkeypatch, content)
-    target = tmp_path / "dataBenchmark.csv"
-    official(
-        "from pathlib import Path\n"
-        "def Cascaded_Tanks(force_download=False, **options):\n"
-        f"    if force_download: Path({str(target)!r}).write_bytes({content!r})\n"
-        f"    return [{str(target)!r}]\n"
-    )
-    assert datasets.fetch("cascaded_tanks") == (target,)
-
-
-def test_a_changed_official_file_is_refused(official, tmp_path):
-    (tmp_path / "dataBenchmark.csv").write_bytes(b"page not found")
-    official(f"def Cascaded_Tanks(**options): return {str(tmp_path / 'dataBenchmark.mat')!r}")
-    assert "must be the published record" in refusal()
-
-
-def test_importing_the_datasets_imports_neither_scipys_readers_nor_the_loader():
-    code = "import sys, tausid.datasets as _; print({'scipy.io', 'nonlinear_benchmarks'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
 
 
 # The tanks

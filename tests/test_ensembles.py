@@ -14,6 +14,7 @@ import numpy as np
 import problems
 import pytest
 from problems import wiener_record
+from tausid.training.protocols import Split
 
 import tausid
 from tausid import ConfigError, DivergenceError, StorageError
@@ -23,7 +24,6 @@ from tausid.training.ensemble import Plan, combine, train_members
 from tausid.training.interruption import interruptible
 from tausid.training.processes import LocalWorkers, usable_cores
 from tausid.training.progress import ProgressUpdate
-from tausid.training.protocols import Split
 
 SMALL = {"tau": 2.0, **{name: value for name, value in problems.SMALL.items() if name != "progress"}}
 QUIET = {"progress": None, "workers": 1}

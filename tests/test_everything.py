@@ -9,16 +9,16 @@ import jax
 import numpy as np
 import pytest
 from problems import wiener_record
-
-import tausid
-from tausid.training import everything
 from tausid.training.choosing import Choice
 from tausid.training.everything import fit_everything
 from tausid.training.finishing import finish
 from tausid.training.loop import Problem, RunState, start_run, validation_score
 from tausid.training.protocols import Split
-from tausid.training.result import FoldCurves
 from tausid.training.setup import settle, start_problem
+
+import tausid
+from tausid.training import everything
+from tausid.training.result import FoldCurves
 
 SETTINGS = {"nx": 2, "hidden": (3,), "activation": "tanh", "network": "mlp", "nonlinear_start": "random",
             "weight_range": 0.5, "finish_parts": "both"}  # fmt: skip

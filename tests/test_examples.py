@@ -15,9 +15,7 @@ from pathlib import Path
 
 import pytest
 
-import tausid
-from tausid.cli import main
-from tausid.model.config import RECIPES
+from tausid.cli import demo, main
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
@@ -65,28 +63,45 @@ def test_the_demo_in_a_process_of_its_own_uses_the_real_record(benchmark_folder,
     command = [sys.executable, "-m", "tausid.cli", "demo", "--out", tmp_path, "--iterations", "2"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert "REAL cascaded tanks record" in done.stdout
+    assert "This is the REAL record" in done.stdout
+    assert "warn" not in done.stderr.lower()
     assert_demo_is_complete(done.stdout, tmp_path)
 
 
-def test_the_demo_without_the_real_record_says_so(tmp_path, capfd, monkeypatch):
-    def refuse(name: str, **options: object) -> None:
-        raise tausid.DataError(f"dataset {name!r} cannot be had in this test")
-
-    monkeypatch.setattr(tausid.datasets, "load", refuse)
+def test_the_demo_without_the_real_record_says_so(offline, tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["tausid", "demo", "--out", str(tmp_path)])
     with pytest.raises(SystemExit) as ended:
         main()
     assert not ended.value.code
-    printed = capfd.readouterr().out
-    assert "built-in SIMULATOR" in printed
+    printed, errors = capfd.readouterr()
+    loading, told, reason, fitting, *_ = printed.splitlines()
+    assert loading.startswith("Loading ")
+    assert told == "The real record is not available, so this demo uses the built-in SIMULATOR of the tanks."
+    assert reason.endswith("TAUSID_DATA is not set; 127.0.0.1 could not be reached.")
+    assert fitting.startswith("Fitting ")
+    assert "warn" not in errors.lower()
     assert_demo_is_complete(printed, tmp_path)
 
 
 def assert_demo_is_complete(printed: str, folder: Path) -> None:
+    lines = printed.splitlines()
+    stages = ("Loading", "Fitting", "Scoring", "Writing")
+    assert [line.split()[0] for line in lines if line.startswith(stages)] == list(stages)
     assert "tau     " in printed
     assert "Ts/tau = " in printed
-    for name in ("model.safetensors", "simulation.csv", "simulation.png", "report.html"):
-        assert str(folder / name) in printed
+    names = ("model.safetensors", "simulation.csv", "simulation.png", "report.html")
+    for line, name in zip(lines[-7:-3], names, strict=True):
+        assert line.endswith(str(folder / name))
         assert (folder / name).stat().st_size > 1000
-    assert printed.rstrip().endswith(str(folder / "report.html"))
+    assert lines[-3:-1] == ["", "Next, a model of your own data:"]
+    assert lines[-1].endswith("tausid fit YOUR.csv --input INPUT_COLUMN --output OUTPUT_COLUMN --ts SECONDS")
+
+
+def test_the_command_at_the_end_of_the_demo_is_one_that_the_shell_finds(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for called, expected in {".venv/bin/tausid": ".venv/bin/tausid", "cli/__main__.py": "tausid"}.items():
+        monkeypatch.setattr(sys, "argv", [called])
+        assert demo._program() == expected
+    (tmp_path / "tausid").touch(mode=0o755)
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "tausid")])
+    assert demo._program() == "tausid"

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from problems import wiener_record
+from tausid.training.starting import settle_initial_samples
 
 import tausid
 from tausid import ConfigError, DataError, recipe_config
@@ -19,7 +20,6 @@ from tausid.model.initial import SEEN_STATES, FreeState
 from tausid.model.state_space import StateSpace
 from tausid.model.tau import Tau
 from tausid.storage import read_arrays, write_arrays
-from tausid.training.starting import settle_initial_samples
 
 QUICK = {"seed": 0, "nx": 2, "hidden": (3,), "network": "mlp", "activation": "tanh", "folds": 0, "finish_steps": 3,
          "progress": None}  # fmt: skip

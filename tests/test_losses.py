@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from tausid.training.objective import decayed_weights, trainable
 
 from tausid import Tau, recipe_config
 from tausid.model.build import build_state_space
@@ -16,7 +17,6 @@ from tausid.training.losses import (
     simulation_error,
     weight_decay,
 )
-from tausid.training.objective import decayed_weights, trainable
 
 
 def test_the_simulation_error_is_the_mean_square_over_measured_samples():

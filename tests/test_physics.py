@@ -12,6 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
+from tausid.training.known import fit_known, free_deviations
+from tausid.training.protocols import Split
+from tausid.training.setup import start_problem
 
 import tausid
 from tausid import ConfigError, Record, recipe_config
@@ -27,9 +30,6 @@ from tausid.model.physics import (
     describe_physics,
     restore_physics,
 )
-from tausid.training.known import fit_known, free_deviations
-from tausid.training.protocols import Split
-from tausid.training.setup import start_problem
 
 # The simulated tanks' parameters: both of them have the same rim.
 TANKS = {**asdict(TankParameters()), "upper_rim": 10.0}

@@ -11,12 +11,12 @@ import jax
 import numpy as np
 import pytest
 from problems import SMALL, oscillator_record, small_fit, wiener_record
+from tausid.training.folds import cut_folds, pool
+from tausid.training.loop import RunState
 
 import tausid
 from tausid import ConfigError
 from tausid.training import HistoryRow
-from tausid.training.folds import cut_folds, pool
-from tausid.training.loop import RunState
 
 
 def same(a: tausid.Model, b: tausid.Model) -> bool:

@@ -13,26 +13,26 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 from problems import oscillator_record, wiener_record
-from test_physics import Lag, lag_record
-
-import tausid
-from tausid import ConfigError, DataError, Record
 from tausid.model.config import Config
-from tausid.model.tau import Tau
-from tausid.storage import write_arrays
-from tausid.training import finishing, fitting, loop, second_order, starting
-from tausid.training.checkpoint import CURVES_NAME, identity, load_fold_curves, save_fold_curves
 from tausid.training.choosing import BETTER, Trials, choose, describe, endures, pool_iterations
 from tausid.training.finishing import Search, expectation, finish
 from tausid.training.folds import stretch
 from tausid.training.held_out import hold_out
 from tausid.training.loop import Problem, start_run
-from tausid.training.outcome import make_result
 from tausid.training.protocols import Split
-from tausid.training.result import FoldCurve, FoldCurves, HistoryRow
 from tausid.training.second_order import FullError, Normal, levenberg_marquardt, normal_equations
 from tausid.training.setup import choose_settings, settle, start_problem
 from tausid.training.starting import settle_states
+from test_physics import Lag, lag_record
+
+import tausid
+from tausid import ConfigError, DataError, Record
+from tausid.model.tau import Tau
+from tausid.storage import write_arrays
+from tausid.training import finishing, fitting, loop, second_order, starting
+from tausid.training.checkpoint import CURVES_NAME, identity, load_fold_curves, save_fold_curves
+from tausid.training.outcome import make_result
+from tausid.training.result import FoldCurve, FoldCurves, HistoryRow
 
 # A network that bends from the start, so that every part of the Jacobian is used.
 BENT = {"nx": 2, "hidden": (3,), "activation": "tanh", "nonlinear_start": "random", "weight_range": 0.5, "folds": 0}

@@ -5,13 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from problems import oscillator_record, wiener_record
-
-import tausid
-from tausid import ConfigError, FixedStep, Record, Tau, estimate_bla
 from tausid.model.config import recipe_config
 from tausid.training.protocols import split_records
 from tausid.training.setup import make_problem
 from tausid.training.starting import find_start
+
+import tausid
+from tausid import ConfigError, FixedStep, Record, Tau, estimate_bla
 
 
 def start_model(records, tau="bla", **settings) -> tausid.Model:

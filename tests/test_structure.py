@@ -8,16 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from problems import SMALL, wiener_record
+from tausid.training.objective import nonlinear_weights, state_jacobians
+from tausid.training.protocols import split_records
+from tausid.training.setup import make_problem
+from tausid.training.starting import find_start, in_dissipative_basis
 
 import tausid
 from tausid import FixedStep, Tau, estimate_bla, recipe_config
 from tausid.model.build import build_state_space
 from tausid.model.state_space import SLOWEST, StateSpace, free_parameters, negative_definite
 from tausid.training.losses import contraction_penalty, weight_decay
-from tausid.training.objective import nonlinear_weights, state_jacobians
-from tausid.training.protocols import split_records
-from tausid.training.setup import make_problem
-from tausid.training.starting import find_start, in_dissipative_basis
 
 
 def build(**settings) -> StateSpace:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from problems import wiener_record
 from studies import LONG, QUICK, TINY, start, steps_in, wait_for, workers_of, write_study
+from tausid.training.protocols import split_records
 
 import tausid
 from tausid import ConfigError, DataError, StorageError
@@ -24,7 +25,6 @@ from tausid.study import StudyResults, executors, parse_spec, read_results, read
 from tausid.study.locks import RUN_LOCK, hold
 from tausid.study.store import JOURNAL, Store
 from tausid.training.processes import LocalWorkers
-from tausid.training.protocols import split_records
 
 
 @pytest.fixture(scope="module")

@@ -12,18 +12,18 @@ import jax
 import numpy as np
 import pytest
 from problems import OSCILLATOR_A, SMALL, oscillator_record, small_fit, wiener_record
+from tausid.model.config import RECIPES
+from tausid.training.optimiser import StepSettings, learning_rate
+from tausid.training.protocols import split_records
+from tausid.training.setup import make_problem
+from tausid.training.starting import Start
 
 import tausid
 from tausid import ConfigError, DataError, Record, StorageError, Tau
 from tausid.data.scaling import Scaling
 from tausid.engine.networks import MLP
-from tausid.model.config import RECIPES
 from tausid.storage import read_arrays, write_arrays
 from tausid.training import loop, optimiser
-from tausid.training.optimiser import StepSettings, learning_rate
-from tausid.training.protocols import split_records
-from tausid.training.setup import make_problem
-from tausid.training.starting import Start
 from tausid.training.windows import WindowSource
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from tausid.data.records import Dataset
 from tausid.results.runs import Run, write_run
 from tausid.storage import check_writable
 
-# The official download may wait forever without internet; the demo must not.
+# Most seconds for the download of the record; the demo goes on without it.
 DOWNLOAD_SECONDS = 30.0
 
 
@@ -27,41 +29,61 @@ def run_demo(out: Path, iterations: int | None = None) -> None:
     """
     check_writable(out)
     data = load_tanks()
+    _say("Fitting a model to the training record; this takes a minute or two ...")
     changes: dict[str, Any] = {} if iterations is None else {"settings": {"trainer.iterations": iterations}}
     result = tausid.fit(data.train, seed=0, **changes)
     if result.status == "interrupted":
         raise KeyboardInterrupt
+    print_pairs({"tau": describe_tau(result.model), "status": f"{result.status}: {result.message}"})
+    _say("Scoring the model: it simulates both records from their inputs ...")
     run = replace(
         Run.from_result(result, train=data.train, tests=data.tests),
         name=data.name.replace("_", " "),
         command=f"tausid demo --out {out}" + ("" if iterations is None else f" --iterations {iterations}"),
     )
-    model, (test, *_) = result.model, run.of_role("test")
-    print_pairs({"tau": describe_tau(model), "status": f"{result.status}: {result.message}"})
-    print_scores(run.scores, model)
-    paths, _ = write_run(out, run)
-    figure = tausid.plots.plot_simulation(test.record, test.simulation)
-    print_pairs(
-        {
-            "model": paths["model"],
-            "simulation": write_simulation(out / "simulation.csv", test.record, test.simulation),
-            "picture": tausid.plots.save_figure(figure, out / "simulation.png"),
-            **write_report_if_possible(out),
-        }
-    )
+    print_scores(run.scores, result.model)
+    _say(f"Writing the model, the simulation, a picture and a report to {out} ...")
+    print_pairs(_write(out, run))
+    print("\nNext, a model of your own data:")
+    print(f"  {_program()} fit YOUR.csv --input INPUT_COLUMN --output OUTPUT_COLUMN --ts SECONDS")
 
 
 def load_tanks() -> Dataset:
-    """The benchmark record where it can be had, simulated tanks otherwise; says which.
+    """The benchmark record where it is available, simulated tanks otherwise; says which.
 
     Returns:
         One record to train on and one to test with.
     """
+    _say("Loading the cascaded tanks record ...")
     try:
         data = tausid.datasets.load("cascaded_tanks", timeout=DOWNLOAD_SECONDS)
-    except tausid.DataError as reason:
-        print("The real cascaded tanks record cannot be had here, so this demo uses the built-in SIMULATOR.")
-        print(f"Why: {reason}\n")
+    except tausid.DataError as error:
+        reason, *_ = str(error).splitlines()
+        print("The real record is not available, so this demo uses the built-in SIMULATOR of the tanks.")
+        print(f"Reason: {reason}")
         return tausid.datasets.simulate_tanks(seed=0)
-    print("This demo uses the REAL cascaded tanks record: 1024 measured samples to train on, 1024 to test.\n")
+    print("This is the REAL record: 1024 measured samples to train on, 1024 to test.")
     return data
+
+
+def _write(out: Path, run: Run) -> dict[str, Path]:
+    paths, _ = write_run(out, run)
+    test, *_ = run.of_role("test")
+    figure = tausid.plots.plot_simulation(test.record, test.simulation)
+    return {
+        "model": paths["model"],
+        "simulation": write_simulation(out / "simulation.csv", test.record, test.simulation),
+        "picture": tausid.plots.save_figure(figure, out / "simulation.png"),
+        **write_report_if_possible(out),
+    }
+
+
+def _say(stage: str) -> None:
+    """What comes next, at once, also where standard output is a file."""
+    print(stage, flush=True)
+
+
+def _program() -> str:
+    """How this program is called: by its path where the shell does not find its name."""
+    called = Path(sys.argv[0])
+    return str(called) if called.stem == "tausid" and shutil.which("tausid") is None else "tausid"

@@ -42,7 +42,7 @@ def channels_to_look_at(data: str, columns: Columns, part: str | None) -> Channe
 
     Raises:
         ConfigError: options that do not go with the data.
-        DataError: the data cannot be had, or break a rule.
+        DataError: the data are not available, or break a rule.
     """
     if data.startswith("@"):
         return Channels.from_record(read_part([data], columns, part or "train")[0])

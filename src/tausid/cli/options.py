@@ -65,8 +65,6 @@ HAVE_OPTIONS = (
     "test",
     "validation",
 )
-# What a folder is searched for.
-ENDINGS = (".csv", ".txt", ".tsv", ".mat", ".h5", ".hdf5", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -159,6 +157,8 @@ def read_records(data: Sequence[str], columns: Columns) -> tuple[Record, ...]:
 def _files(item: str) -> list[str]:
     if not Path(item).is_dir():
         return [item]
+    from tausid.data.readers import ENDINGS
+
     found = sorted(str(path) for path in Path(item).iterdir() if path.suffix.lower() in ENDINGS)
     if not found:
         raise DataError(
@@ -181,7 +181,7 @@ def read_part(data: Sequence[str], columns: Columns, part: str | None) -> tuple[
 
     Raises:
         ConfigError: an unknown part, or options that do not go with the data.
-        DataError: the data cannot be had, or break a rule.
+        DataError: the data are not available, or break a rule.
     """
     known = _known_dataset(data)
     if known is None:
@@ -224,7 +224,7 @@ def read_fit_data(
 
     Raises:
         ConfigError: options that do not go with the data.
-        DataError: the data cannot be had, or break a rule.
+        DataError: the data are not available, or break a rule.
     """
     known = _known_dataset(data)
     if known is not None:

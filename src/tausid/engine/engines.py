@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from tausid.engine.field import VectorField
 from tausid.engine.fused import (
+    MAX_THREADS,
     evaluate_fused,
     fused_missing,
     refuse_fused,
@@ -33,7 +34,7 @@ class Engine:
         threads: threads that the fused engine shares trajectories among; `scan` leaves that to XLA.
 
     Raises:
-        ConfigError: an unknown name, or fewer than one thread.
+        ConfigError: an unknown name, or a number of threads that is not 1 to 1024.
     """
 
     name: str = "auto"
@@ -42,8 +43,10 @@ class Engine:
     def __post_init__(self) -> None:
         if self.name not in ENGINES:
             raise ConfigError(unknown_name("engine", self.name, ENGINES))
-        if self.threads < 1:
-            raise ConfigError(f"`threads` must be at least 1; got {self.threads}. Use 1 unless one run has all cores.")
+        if not 1 <= self.threads <= MAX_THREADS:
+            raise ConfigError(
+                f"`threads` must be 1 to {MAX_THREADS}; got {self.threads}. Use 1 unless one run has all cores."
+            )
 
 
 AUTO = Engine()

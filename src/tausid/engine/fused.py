@@ -34,6 +34,7 @@ from tausid.errors import ConfigError, unknown_name
 INSTRUCTION_SETS = ("avx512", "avx2", "plain")
 FUSED_ACTIVATIONS = ("leaky_relu", "relu", "tanh", "elu", "sigmoid")
 MAX_LAYERS = 4
+MAX_THREADS = 1024
 
 # The forward pass of a gradient keeps all activations up to this size, beyond it only the states at the
 # samples, from which the backward pass evaluates each step once more. What does not fit the caches takes
@@ -133,6 +134,7 @@ def _load() -> ctypes.CDLL | str:
     if spec is None or spec.origin is None:
         return "it was not compiled when tausid was installed (no C++ compiler was found); reinstall with one"
     try:
+        jax.default_backend()  # once it runs, it refuses a function at once; before, JAX would not start any more
         library = ctypes.CDLL(spec.origin)
         for name in ("rollout_forward", "rollout_backward", "network_forward", "network_backward"):
             for bits in (32, 64):

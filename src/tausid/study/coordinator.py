@@ -87,7 +87,7 @@ def run_study(
 
     Raises:
         ConfigError: the spec breaks a rule, `out` holds a study and `resume` was not asked for, or it is at work.
-        DataError: the data cannot be had, or break a rule.
+        DataError: the data are not available, or break a rule.
         ExecutorError: the scheduler is gone, or a run was cancelled; the study can be resumed.
         MissingExtraError: optuna or distributed is not installed.
         StorageError: `out` or the store cannot be written; the study can be resumed.

@@ -1,15 +1,14 @@
-"""Benchmark records with their official splits, from a local folder or through the official loader."""
+"""Benchmark records with their official splits, from a local folder or downloaded from their official addresses."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tausid.data.datasets._download import NotAvailableError, cache_folder, download
 from tausid.data.readers import read, read_csv
 from tausid.data.records import Dataset, Record
 from tausid.errors import DataError
@@ -32,13 +31,13 @@ class Benchmark:
         summary: one sentence on it.
         files: sha256 sums by the names of its files.
         read: makes the records from the paths of the files.
-        loader: name of the official loader's function.
+        addresses: official addresses of a zip archive with the files, the best one first.
     """
 
     summary: str
     files: dict[str, str]
     read: Callable[[tuple[Path, ...]], Dataset]
-    loader: str
+    addresses: tuple[str, ...]
 
 
 def find_files(name: str, *, folder: str | Path | None, timeout: float) -> tuple[Path, ...]:
@@ -46,82 +45,66 @@ def find_files(name: str, *, folder: str | Path | None, timeout: float) -> tuple
     benchmark = BENCHMARKS[name]
     try:
         paths = _find_in_folder(name, benchmark, folder)
-    except _NotFoundError as local:
+    except NotAvailableError as local:
         try:
-            paths = _ask_official(benchmark, timeout)
-        except _NotFoundError as official:
-            raise DataError(_nowhere(name, benchmark, tried=(local, official))) from None
+            return _find_in_cache(name, benchmark) or download(
+                name, benchmark.files, benchmark.addresses, timeout=timeout
+            )
+        except NotAvailableError as remote:
+            raise DataError(_nowhere(name, benchmark, f"{local}; {remote}")) from None
     for path in paths:
         _check_sum(path, benchmark.files[path.name])
     return paths
-
-
-class _NotFoundError(Exception):
-    """One place does not have the files; the message says which place and why."""
 
 
 def _find_in_folder(name: str, benchmark: Benchmark, folder: str | Path | None) -> tuple[Path, ...]:
     said_by = FOLDER_VARIABLE if folder is None else "`folder`"
     where = os.environ.get(FOLDER_VARIABLE) if folder is None else folder
     if not where:
-        raise _NotFoundError(f"the folder named by {said_by}: none is set")
-    return _existing(tuple(Path(where) / name / file for file in benchmark.files), f"the folder named by {said_by}")
-
-
-def _existing(paths: tuple[Path, ...], place: str) -> tuple[Path, ...]:
+        raise NotAvailableError(f"{said_by} is not set")
+    paths = tuple(Path(where) / name / file for file in benchmark.files)
     for path in paths:
         try:
             found = path.is_file()
         except OSError as error:
-            raise _NotFoundError(f"{place}: '{path}' cannot be read: {error.strerror}") from None
+            raise NotAvailableError(f"{said_by} names '{where}', which cannot be read: {error.strerror}") from None
         if not found:
-            raise _NotFoundError(f"{place}: there is no file '{path}'")
+            raise NotAvailableError(f"{said_by} names a folder without the file '{path}'")
     return paths
 
 
-def _ask_official(benchmark: Benchmark, timeout: float) -> tuple[Path, ...]:
-    script = Path(__file__).with_name("_official.py")
-    command = [sys.executable, str(script), benchmark.loader, *benchmark.files]
+def _find_in_cache(name: str, benchmark: Benchmark) -> tuple[Path, ...]:
+    """The files of an earlier download; none if one is missing or damaged, as then all are downloaded again."""
+    paths = tuple(cache_folder() / name / file for file in benchmark.files)
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout,
-            check=False,
-        )
-    except OSError as error:
-        raise _NotFoundError(f"the official loader: it cannot be started: {error.strerror}") from None
-    except subprocess.TimeoutExpired:
-        raise _NotFoundError(f"the official loader: no answer within {timeout:g} s") from None
-    if done.returncode != 0:
-        raise _NotFoundError(f"the official loader: {_last_line(done.stderr)}")
-    folder = Path(_last_line(done.stdout))
-    return _existing(tuple(folder / file for file in benchmark.files), "the download of the official loader")
+        whole = all(_sum(path) == benchmark.files[path.name] for path in paths)
+    except OSError:
+        whole = False
+    return paths if whole else ()
 
 
-def _last_line(text: str) -> str:
-    """The last line: the cause at the end of a traceback, or the folder in what the script prints."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "it stopped without a message"
-
-
-def _nowhere(name: str, benchmark: Benchmark, *, tried: tuple[_NotFoundError, ...]) -> str:
-    tries = "".join(f"\n  - {error}" for error in tried)
+def _nowhere(name: str, benchmark: Benchmark, reasons: str) -> str:
+    """The reasons in the first line, what to do in the second."""
     files = " and ".join(f"{name}/{file}" for file in benchmark.files)
     return (
-        f"dataset {name!r} must be in a local folder or come from its official source; tried:{tries}\n"
-        f"Set {FOLDER_VARIABLE} to a folder that holds {files}, "
-        'or run `pip install "tausid[official]"` and try again with internet, '
+        f"dataset {name!r} is not available: {reasons}.\n"
+        f"Set {FOLDER_VARIABLE} to a folder that holds {files}, or connect to the internet and try again, "
         "or use tausid.datasets.simulate_tanks(seed=0), which needs no files."
     )
 
 
+def _sum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _google_drive(file: str) -> str:
+    """The address of a file itself; the usual one is that of a page about it."""
+    return f"https://drive.usercontent.google.com/download?id={file}&export=download&confirm=t"
+
+
 def _check_sum(path: Path, expected: str) -> None:
     try:
-        received = hashlib.sha256(path.read_bytes()).hexdigest()
+        received = _sum(path)
     except OSError as error:
         raise DataError(f"file '{path}' must be readable; got: {error.strerror}. Check the path.") from None
     if received != expected:
@@ -177,7 +160,10 @@ BENCHMARKS = {
         "two tanks with overflow: pump voltage to water level (V), Ts = 4 s, 1024 samples each",
         {"dataBenchmark.csv": "ef2388ed822f3aef4aa80d6b0f2b466dd80b361786b3eafc7a2957c31ea323a7"},
         _read_cascaded_tanks,
-        "Cascaded_Tanks",
+        (
+            "https://data.4tu.nl/file/d4810b78-6cdd-48fe-8950-9bd601e5f47f/3b697e42-01a4-4979-a370-813a456c36f5",
+            _google_drive("1HnQf_gu0g_UlggoBqy2s34l9YJiFdN01"),
+        ),
     ),
     "emps": Benchmark(
         "drive of a linear axis with friction: force (N) to position (m), 1 kHz, 24841 samples each",
@@ -186,12 +172,12 @@ BENCHMARKS = {
             "DATA_EMPS_PULSES.mat": "0eab75bb1f6b16228ee78791343a88bf9bfd9a51036ac9807d7b5fc11c0e1704",
         },
         _read_emps,
-        "EMPS",
+        (_google_drive("1zwoXYa9-3f8NQ0ohzmjpF7UxbNgRTHkS"),),
     ),
     "silverbox": Benchmark(
         "electronic Duffing oscillator: voltage to voltage (V), 610.35 Hz, 65062 samples and three tests",
         {"SNLS80mV.csv": "ae62d5a91230c10f76e6dd02c8a4fac3c9d4d8a95fbf50e87cb0c4885003e0f1"},
         _read_silverbox,
-        "Silverbox",
+        (_google_drive("17iS-6oBUUgrmiAcrZoG9S5sOaljZnDSy"),),
     ),
 }

@@ -66,22 +66,23 @@ def load(name: str, *, folder: str | Path | None = None, timeout: float = 120.0)
     """Load a benchmark with its official split into training and test records, or a simulated dataset.
 
     The files of a benchmark come from `folder`, by default the one that the environment variable `TAUSID_DATA` names,
-    with one subfolder per benchmark; else from the official loader `nonlinear_benchmarks`, an extra that downloads
-    them once. A file with another sha256 sum than the published record is refused.
+    with one subfolder per benchmark; else they are downloaded from their official address, once, and kept in the user's
+    cache folder or the one that `TAUSID_CACHE` names. A file whose sha256 sum is not that of the published record is
+    refused.
 
     Simulated datasets have no files: each is made anew, with seed 0. `simulate` and `simulate_tanks` make others.
 
     Args:
         name: one of `names()`.
         folder: where to look first for files, instead of `TAUSID_DATA`.
-        timeout: how long to wait for the official loader, in seconds.
+        timeout: most seconds for a download.
 
     Returns:
         The dataset; `score_skip` is the number of leading samples that the official score leaves out.
 
     Raises:
         ConfigError: there is no such dataset.
-        DataError: the files are not to be had, or are not the published ones.
+        DataError: the files are not available, or are not the published ones.
 
     Example:
         >>> load("duffing").train
@@ -99,14 +100,14 @@ def fetch(name: str, *, folder: str | Path | None = None, timeout: float = 120.0
     Args:
         name: one of `names()`.
         folder: where to look first, instead of `TAUSID_DATA`.
-        timeout: how long to wait for the official loader, in seconds.
+        timeout: most seconds for a download.
 
     Returns:
         The paths of the files; a simulated dataset has none.
 
     Raises:
         ConfigError: there is no such dataset.
-        DataError: the files are not to be had, or are not the published ones.
+        DataError: the files are not available, or are not the published ones.
     """
     if isinstance(_get(name), Simulated):
         return ()

@@ -22,7 +22,13 @@ from tausid.errors import DataError
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 # MATLAB writes a header of its own in front of HDF5's.
 MATLAB_HEADER = 512
-ENDINGS = {".mat": "mat5", ".h5": "hdf5", ".hdf5": "hdf5", ".hdf": "hdf5", ".parquet": "parquet", ".pq": "parquet"}
+# The endings of data files: what a folder is searched for, and what a file is where its first bytes do not say it.
+ENDINGS = {
+    **dict.fromkeys((".csv", ".txt", ".tsv"), "text"),
+    ".mat": "mat5",
+    **dict.fromkeys((".h5", ".hdf5", ".hdf"), "hdf5"),
+    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+}
 
 
 def read(

@@ -1,8 +1,12 @@
-// What XLA calls: unpack buffers and attributes, share tiles among threads, add up the threads' gradients.
+// What XLA calls: unpack and check buffers and attributes, share tiles among threads, add up the threads' gradients.
 #include <algorithm>
+#include <cmath>
+#include <initializer_list>
 #include <memory>
 #include <new>
+#include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -38,30 +42,135 @@ const Kernels<R>* kernels_for(int64_t isa) {
   return isa == kPlain ? pick<R>(plain::kernels_f32, plain::kernels_f64) : nullptr;
 }
 
-ffi::Error invalid(const std::string& what) { return ffi::Error::InvalidArgument("tausid fused engine: " + what); }
+// ---------------------------------------------------------------------------------------------------------------------
+// Checks. The kernels trust their sizes, so that all of them are compared here before anything is written.
+
+// A call that cannot be answered; `guarded` turns it into XLA's error.
+struct Invalid : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Bounds far beyond any use, so that no product of sizes overflows: int within the kernels, int64_t here.
+constexpr int64_t kMaxWidth = 1 << 16;     // inputs, outputs and units of a layer
+constexpr int64_t kMaxSubsteps = 1 << 20;  // of one step
+constexpr int64_t kMaxSteps = INT32_MAX;   // substeps of a trajectory in all
+constexpr int64_t kMaxBatch = int64_t(1) << 36;
+constexpr int64_t kMaxThreads = 1024;
+
+void check_range(const char* name, int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return;
+  std::string range = std::to_string(least) + (most > least ? " to " + std::to_string(most) : "");
+  throw Invalid("`" + std::string(name) + "` must be " + range + "; got " + std::to_string(value));
+}
+
+// A dimension of an array: its name and, where the other arrays imply it, its size.
+constexpr int64_t kAny = -1;
+struct Dim {
+  const char* name;
+  int64_t size = kAny;
+};
+using Shape = std::initializer_list<Dim>;
+using Sizes = ffi::Span<const int64_t>;
+
+std::string text(const Dim& dim) { return dim.name + (dim.size == kAny ? "" : " = " + std::to_string(dim.size)); }
+std::string text(int64_t size) { return std::to_string(size); }
+
+template <class List>
+std::string list(const List& items) {
+  std::string all;
+  for (const auto& item : items) all += (all.empty() ? "" : ", ") + text(item);
+  return "(" + all + ")";
+}
+
+bool fits(Sizes sizes, Shape shape) {
+  auto fit = [](int64_t size, const Dim& dim) { return dim.size == kAny || dim.size == size; };
+  return sizes.size() == shape.size() && std::equal(sizes.begin(), sizes.end(), shape.begin(), fit);
+}
 
 template <class R>
 constexpr ffi::DataType kType = sizeof(R) == 4 ? ffi::DataType::F32 : ffi::DataType::F64;
 
-// Buffers by position; a missing one or one of another type is remembered, not thrown.
+template <class R>
+void check_array(const char* name, const ffi::AnyBuffer& buffer, Shape shape) {
+  if (buffer.element_type() != kType<R>)
+    throw Invalid("`" + std::string(name) + "` must be of type float" + std::to_string(8 * sizeof(R)));
+  if (!fits(buffer.dimensions(), shape))
+    throw Invalid("`" + std::string(name) + "` must have shape " + list(shape) + "; got " + list(buffer.dimensions()));
+}
+
+void check_numbers(const char* name, ffi::Span<const double> numbers, int64_t count) {
+  if (int64_t(numbers.size()) != count)
+    throw Invalid("`" + std::string(name) + "` must have " + std::to_string(count) + " numbers; got " +
+                  std::to_string(numbers.size()));
+  for (double number : numbers)
+    if (!std::isfinite(number)) throw Invalid("`" + std::string(name) + "` must be finite");
+}
+
+ffi::Error failure(ffi::ErrorCode code, const std::string& what) {
+  return ffi::Error(code, "tausid fused engine: " + what);
+}
+
+// Nothing may be thrown through XLA's interface, which is C.
+template <class Work>
+ffi::Error guarded(const Work& work) {
+  try {
+    work();
+    return ffi::Error::Success();
+  } catch (const Invalid& error) {
+    return failure(ffi::ErrorCode::kInvalidArgument, error.what());
+  } catch (const std::bad_alloc&) {
+    return failure(ffi::ErrorCode::kResourceExhausted, "out of memory");
+  } catch (const std::system_error& error) {
+    return failure(ffi::ErrorCode::kResourceExhausted, std::string("a thread cannot be started: ") + error.what());
+  } catch (...) {
+    return failure(ffi::ErrorCode::kInternal, "unknown error");
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+
+// Arguments and results by position, checked as they are taken.
 template <class R>
 struct Buffers {
-  ffi::RemainingArgs& args;
-  ffi::RemainingRets& rets;
-  bool ok = true;
+  const ffi::RemainingArgs& args;
+  const ffi::RemainingRets& rets;
 
-  ffi::Buffer<kType<R>> arg(size_t i) {
-    auto buffer = args.get<ffi::Buffer<kType<R>>>(i);
-    ok = ok && buffer.has_value();
-    return buffer.has_value() ? *buffer : ffi::Buffer<kType<R>>(nullptr);
+  ffi::AnyBuffer arg(size_t i) const {
+    auto buffer = args.get<ffi::AnyBuffer>(i);
+    if (!buffer.has_value()) throw Invalid("argument " + std::to_string(i) + " is missing or no array");
+    return *buffer;
   }
-  const R* in(size_t i) { return ok ? arg(i).typed_data() : nullptr; }
-  R* out(size_t i) {
-    auto buffer = rets.get<ffi::Buffer<kType<R>>>(i);
-    ok = ok && buffer.has_value();
-    return ok ? (*buffer)->typed_data() : nullptr;
+  ffi::AnyBuffer ret(size_t i) const {
+    auto buffer = rets.get<ffi::AnyBuffer>(i);
+    if (!buffer.has_value()) throw Invalid("result " + std::to_string(i) + " is missing or no array");
+    return **buffer;
   }
-  bool empty(size_t i) { return arg(i).element_count() == 0; }
+  Sizes sizes(const char* name, size_t i, Shape shape) const {
+    check_array<R>(name, arg(i), shape);
+    return arg(i).dimensions();
+  }
+  const R* in(const char* name, size_t i, Shape shape) const {
+    check_array<R>(name, arg(i), shape);
+    return static_cast<const R*>(arg(i).untyped_data());
+  }
+  R* out(const char* name, size_t i, Shape shape) const {
+    check_array<R>(name, ret(i), shape);
+    return data(i);
+  }
+  R* data(size_t i) const { return static_cast<R*>(ret(i).untyped_data()); }
+
+  void check_results(int64_t count) const { check_range("number of results", rets.size(), count, count); }
+
+  // A backward pass returns the gradients to its first arguments, each in the shape of its argument.
+  void check_gradients(size_t count) const {
+    check_results(count);
+    for (size_t i = 0; i < count; i++) {
+      auto wanted = arg(i).dimensions(), got = ret(i).dimensions();
+      if (ret(i).element_type() != kType<R> || !std::equal(got.begin(), got.end(), wanted.begin(), wanted.end()))
+        throw Invalid("gradient " + std::to_string(i) + " must have its argument's type and shape " + list(wanted) +
+                      "; got " + list(got));
+    }
+  }
 };
 
 struct AlignedDelete {
@@ -71,9 +180,24 @@ struct AlignedDelete {
 template <class R>
 using Memory = std::unique_ptr<R[], AlignedDelete>;
 
+// `n` numbers for each thread.
 template <class R>
-Memory<R> allocate(int64_t n) {
-  return Memory<R>(static_cast<R*>(::operator new[](size_t(std::max<int64_t>(n, 1)) * sizeof(R), std::align_val_t(64), std::nothrow)));
+Memory<R> allocate(int64_t n, int64_t threads) {
+  if (n > INT64_MAX / int64_t(sizeof(R)) / threads) throw std::bad_alloc();
+  size_t bytes = size_t(std::max<int64_t>(n, 1)) * threads * sizeof(R);
+  return Memory<R>(static_cast<R*>(::operator new[](bytes, std::align_val_t(64))));
+}
+
+// Numbers to keep of `rows` a trajectory, in whole vectors; null where the array `kept` is empty and nothing is kept.
+template <class R>
+R* check_kept(const ffi::AnyBuffer& buffer, int64_t rows, int64_t batch, int lanes) {
+  check_array<R>("kept", buffer, {{"n"}});
+  int64_t got = buffer.dimensions()[0], wanted;
+  if (got == 0) return nullptr;
+  if (__builtin_mul_overflow(rows, (batch + lanes - 1) / lanes * lanes, &wanted) || got != wanted)
+    throw Invalid("`kept` must be empty or have " + std::to_string(rows) + " numbers a trajectory, in vectors of " +
+                  std::to_string(lanes) + " trajectories; got " + std::to_string(got) + " for " + std::to_string(batch));
+  return static_cast<R*>(buffer.untyped_data());
 }
 
 // Tiles of whole vectors, as even as can be, enough of them for every thread.
@@ -88,48 +212,76 @@ std::vector<Tile> make_tiles(int64_t batch, int lanes, int64_t threads) {
   return tiles;
 }
 
+// Threads that are waited for, also where the next one cannot be started.
+struct Threads {
+  std::vector<std::thread> all;
+  ~Threads() {
+    for (auto& thread : all) thread.join();
+  }
+};
+
 // work(thread, first tile, number of tiles), on `threads` threads; thread 0 is the caller's.
 template <class Work>
 void share(int64_t tiles, int64_t threads, const Work& work) {
   auto part = [&](int64_t t) { work(t, tiles * t / threads, tiles * (t + 1) / threads - tiles * t / threads); };
-  std::vector<std::thread> others;
-  for (int64_t t = 1; t < threads; t++) others.emplace_back(part, t);
+  Threads others;
+  others.all.reserve(threads - 1);
+  for (int64_t t = 1; t < threads; t++) others.all.emplace_back(part, t);
   part(0);
-  for (auto& thread : others) thread.join();
 }
 
-// W_1, b_1, ..., W_n, b_n, F from argument `at` on; n from the number of arguments in all.
+int64_t useful_threads(int64_t threads, const std::vector<Tile>& tiles) {
+  return std::clamp<int64_t>(threads, 1, std::max<int64_t>(1, tiles.size()));
+}
+
 template <class R>
-ffi::Error read_network(Buffers<R>& buffers, size_t at, size_t others, int64_t activation, Network<R>& net) {
-  size_t weights = buffers.args.size() - others;
+const Kernels<R>& choose_kernels(int64_t isa, int64_t threads) {
+  check_range("isa", isa, kAvx512, kPlain);
+  check_range("threads", threads, 1, kMaxThreads);
+  const Kernels<R>* kernels = kernels_for<R>(isa);
+  if (!kernels) throw Invalid("this processor lacks the instruction set");
+  return *kernels;
+}
+
+// W_1, b_1, ..., W_n, b_n, F from argument `at` on; n from the number of arguments in all, `others` of which are none.
+template <class R>
+Network<R> read_network(const Buffers<R>& buffers, size_t at, size_t others, int64_t activation) {
+  static const char* const kNames[] = {"W1", "b1", "W2", "b2", "W3", "b3", "W4", "b4"};
+  static_assert(sizeof kNames == 2 * kMaxLayers * sizeof *kNames);
+  Network<R> net;
+  int64_t weights = int64_t(buffers.args.size()) - int64_t(others);
+  check_range("number of hidden layers", weights < 0 ? 0 : weights / 2, 1, kMaxLayers);
+  if (weights % 2 == 0) throw Invalid("weights must be W1, b1, ..., F; got " + std::to_string(weights) + " of them");
+  check_range("activation", activation, 0, kActivations - 1);
   net.layers = int(weights / 2);
-  if (weights % 2 == 0 || net.layers < 1 || net.layers > kMaxLayers) return invalid("one to four hidden layers");
-  if (activation < 0 || activation >= kActivations) return invalid("unknown activation");
   net.activation = Activation(activation);
+  int64_t k = buffers.sizes("W1", at, {{"width"}, {"n_in"}})[1];
+  check_range("n_in", k, 1, kMaxWidth);
+  net.n_in = int(k);
   for (int l = 0; l < net.layers; l++) {
-    auto weight = buffers.arg(at + 2 * l);
-    if (!buffers.ok || weight.dimensions().size() != 2) return invalid("weights must be matrices of the engine's type");
-    net.width[l] = int(weight.dimensions()[0]);
-    if (l == 0) net.n_in = int(weight.dimensions()[1]);
-    net.weight[l] = weight.typed_data();
-    net.bias[l] = buffers.in(at + 2 * l + 1);
+    size_t i = at + 2 * l;
+    int64_t m = buffers.sizes(kNames[2 * l], i, {{"width"}, {"n_in", k}})[0];
+    check_range("width", m, 1, kMaxWidth);
+    net.width[l] = int(m);
+    net.weight[l] = buffers.in(kNames[2 * l], i, {{"width", m}, {"n_in", k}});
+    net.bias[l] = buffers.in(kNames[2 * l + 1], i + 1, {{"width", m}});
+    k = m;
   }
-  auto last = buffers.arg(at + 2 * net.layers);
-  if (!buffers.ok || last.dimensions().size() != 2) return invalid("weights must be matrices of the engine's type");
-  net.n_out = int(last.dimensions()[0]);
-  net.last = last.typed_data();
-  return ffi::Error::Success();
+  size_t last = at + 2 * net.layers;
+  net.last = buffers.in("F", last, {{"n_out"}, {"width + n_in", k + net.n_in}});
+  check_range("n_out", buffers.arg(last).dimensions()[0], 1, kMaxWidth);
+  net.n_out = int(buffers.arg(last).dimensions()[0]);
+  return net;
 }
 
 // Gradients to the weights, each thread's behind the other's, in one pass and in order: the sum does not depend on
 // which thread was first.
 template <class R>
-void write_weights(const Network<R>& net, const R* sums, int64_t threads, Buffers<R>& buffers, size_t at) {
+void write_weights(const Network<R>& net, const R* sums, int64_t threads, const Buffers<R>& buffers, size_t at) {
   int64_t total = count_weights(net), offset = 0;
   for (int i = 0; i <= 2 * net.layers; i++) {
-    auto buffer = *buffers.rets.template get<ffi::Buffer<kType<R>>>(at + i);
-    int64_t n = int64_t(buffer->element_count());
-    R* out = buffer->typed_data();
+    int64_t n = int64_t(buffers.ret(at + i).element_count());
+    R* out = buffers.data(at + i);
     std::copy(sums + offset, sums + offset + n, out);
     for (int64_t t = 1; t < threads; t++)
       for (int64_t k = 0; k < n; k++) out[k] += sums[t * total + offset + k];
@@ -144,81 +296,85 @@ struct RolloutOptions {
   ffi::Span<const double> a, b, c, hold;
 };
 
+void check_tableau(const RolloutOptions& options) {
+  int64_t stages = options.b.size();
+  check_range("number of stages", stages, 1, kMaxStages);
+  check_numbers("a", options.a, stages * stages);
+  check_numbers("b", options.b, stages);
+  check_numbers("c", options.c, stages);
+  for (int64_t i = 0; i < stages; i++)
+    for (int64_t j = i; j < stages; j++)
+      if (options.a[i * stages + j] != 0) throw Invalid("`a` must be zero on and above its diagonal (explicit methods)");
+}
+
 template <class R>
-ffi::Error read_rollout(Buffers<R>& buffers, size_t others, const RolloutOptions& options, Rollout<R>& run) {
-  if (buffers.args.size() < others + 3 || buffers.rets.size() < 2) return invalid("too few buffers");
-  auto error = read_network(buffers, 3, others, options.activation, run.network);
-  if (error.failure()) return error;
-  auto x0 = buffers.arg(0), u = buffers.arg(1);
-  run.dt = buffers.in(2);
-  if (!buffers.ok) return invalid("x0, u and dt must be of the engine's type");
-  run.x0 = x0.typed_data();
-  run.u = u.typed_data();
-  run.samples = u.dimensions()[0];
-  run.batch = u.dimensions()[1];
-  run.nu = int(u.dimensions()[2]);
-  run.nx = int(x0.dimensions()[1]);
+Rollout<R> read_rollout(const Buffers<R>& buffers, size_t others, const RolloutOptions& options) {
+  Rollout<R> run;
+  run.network = read_network(buffers, 3, others, options.activation);
+  auto u = buffers.sizes("u", 1, {{"J"}, {"B"}, {"nu"}});
+  int64_t J = u[0], B = u[1], nu = u[2], nx = run.network.n_out;
+  check_range("J", J, 1, kMaxSteps);
+  check_range("B", B, 0, kMaxBatch);
+  check_range("substeps", options.substeps, 1, std::min(kMaxSubsteps, kMaxSteps / std::max<int64_t>(J - 1, 1)));
+  if (run.network.n_in != nx + nu)
+    throw Invalid("`W1` must take nx + nu = " + std::to_string(nx + nu) + " inputs; got " +
+                  std::to_string(run.network.n_in));
+  check_tableau(options);
+  check_numbers("hold", options.hold, nu + 1);  // and one more, as XLA has no empty attributes
+  run.x0 = buffers.in("x0", 0, {{"B", B}, {"nx", nx}});
+  run.u = buffers.in("u", 1, {{"J", J}, {"B", B}, {"nu", nu}});
+  run.dt = buffers.in("dt", 2, {{"J - 1", J - 1}, {"B", B}});
+  run.samples = J;
+  run.batch = B;
+  run.nx = int(nx);
+  run.nu = int(nu);
   run.stages = int(options.b.size());
   run.substeps = int(options.substeps);
   run.a = options.a.begin();
   run.b = options.b.begin();
   run.c = options.c.begin();
   run.hold = options.hold.begin();
-  if (run.stages > kMaxStages || run.network.n_in != run.nx + run.nu || run.network.n_out != run.nx)
-    return invalid("sizes of weights, x0 and u disagree");
-  return ffi::Error::Success();
+  return run;
 }
 
 template <class R>
-ffi::Error rollout_forward(const RolloutOptions& options, ffi::RemainingArgs args, ffi::RemainingRets rets) {
-  Buffers<R> buffers{args, rets};
-  Rollout<R> run;
-  auto error = read_rollout(buffers, 3, options, run);
-  if (error.failure()) return error;
-  const Kernels<R>* kernels = kernels_for<R>(options.isa);
-  if (!kernels) return invalid("this processor lacks the instruction set");
-  R *x = buffers.out(0), *kept = buffers.out(1);
-  if (!buffers.ok) return invalid("x must be of the engine's type");
-  bool keep = (*rets.get<ffi::Buffer<kType<R>>>(1))->element_count() > 0;
+void rollout_forward(const RolloutOptions& options, const Buffers<R>& buffers) {
+  const Kernels<R>& kernels = choose_kernels<R>(options.isa, options.threads);
+  Rollout<R> run = read_rollout(buffers, 3, options);
+  buffers.check_results(2);
+  R* x = buffers.out("x", 0, {{"J", run.samples}, {"B", run.batch}, {"nx", run.nx}});
+  R* kept = check_kept<R>(buffers.ret(1), kernels.rollout_kept(run), run.batch, kernels.lanes);
   // Few trajectories do not fill the lanes: one at a time is faster then.
-  bool single = !keep && run.batch <= kernels->lanes / 2;
-  auto tiles = make_tiles(run.batch, single ? 1 : kernels->lanes, single ? run.batch : options.threads);
-  int64_t threads = std::clamp<int64_t>(options.threads, 1, std::max<int64_t>(1, tiles.size()));
-  int64_t work = kernels->rollout_work(run);
-  auto memory = allocate<R>(work * threads);
-  if (!memory) return ffi::Error(ffi::ErrorCode::kResourceExhausted, "tausid fused engine: out of memory");
+  bool single = !kept && run.batch <= kernels.lanes / 2;
+  auto tiles = make_tiles(run.batch, single ? 1 : kernels.lanes, single ? run.batch : options.threads);
+  int64_t threads = useful_threads(options.threads, tiles), work = kernels.rollout_work(run);
+  auto memory = allocate<R>(work, threads);
   share(tiles.size(), threads, [&](int64_t t, int64_t first, int64_t count) {
     R* mine = memory.get() + t * work;
-    if (!single) return kernels->rollout_forward(run, tiles.data() + first, int(count), x, keep ? kept : nullptr, mine);
-    for (int64_t i = first; i < first + count; i++) kernels->rollout_single(run, i, x, mine);
+    if (!single) return kernels.rollout_forward(run, tiles.data() + first, int(count), x, kept, mine);
+    for (int64_t i = first; i < first + count; i++) kernels.rollout_single(run, i, x, mine);
   });
-  return ffi::Error::Success();
 }
 
 template <class R>
-ffi::Error rollout_backward(const RolloutOptions& options, ffi::RemainingArgs args, ffi::RemainingRets rets) {
-  Buffers<R> buffers{args, rets};
-  Rollout<R> run;
-  auto error = read_rollout(buffers, 6, options, run);
-  if (error.failure()) return error;
-  const Kernels<R>* kernels = kernels_for<R>(options.isa);
-  if (!kernels) return invalid("this processor lacks the instruction set");
-  size_t behind = args.size() - 3;
-  const R *x = buffers.in(behind), *kept = buffers.empty(behind + 1) ? nullptr : buffers.in(behind + 1);
-  const R* grad_x = buffers.in(behind + 2);
-  R *grad_x0 = buffers.out(0), *grad_u = buffers.out(1), *grad_dt = buffers.out(2);
-  if (!buffers.ok) return invalid("gradients must be of the engine's type");
-  auto tiles = make_tiles(run.batch, kernels->lanes, options.threads);
-  int64_t threads = std::clamp<int64_t>(options.threads, 1, std::max<int64_t>(1, tiles.size()));
-  int64_t work = kernels->rollout_work(run), weights = count_weights(run.network);
-  auto memory = allocate<R>(work * threads), sums = allocate<R>(weights * threads);
-  if (!memory || !sums) return ffi::Error(ffi::ErrorCode::kResourceExhausted, "tausid fused engine: out of memory");
+void rollout_backward(const RolloutOptions& options, const Buffers<R>& buffers) {
+  const Kernels<R>& kernels = choose_kernels<R>(options.isa, options.threads);
+  Rollout<R> run = read_rollout(buffers, 6, options);
+  size_t behind = buffers.args.size() - 3;
+  buffers.check_gradients(behind);
+  const R* x = buffers.in("x", behind, {{"J", run.samples}, {"B", run.batch}, {"nx", run.nx}});
+  const R* kept = check_kept<R>(buffers.arg(behind + 1), kernels.rollout_kept(run), run.batch, kernels.lanes);
+  const R* grad_x = buffers.in("grad_x", behind + 2, {{"J", run.samples}, {"B", run.batch}, {"nx", run.nx}});
+  R *grad_x0 = buffers.data(0), *grad_u = buffers.data(1), *grad_dt = buffers.data(2);
+  auto tiles = make_tiles(run.batch, kernels.lanes, options.threads);
+  int64_t threads = useful_threads(options.threads, tiles);
+  int64_t work = kernels.rollout_work(run), weights = count_weights(run.network);
+  auto memory = allocate<R>(work, threads), sums = allocate<R>(weights, threads);
   share(tiles.size(), threads, [&](int64_t t, int64_t first, int64_t count) {
-    kernels->rollout_backward(run, tiles.data() + first, int(count), x, kept, grad_x, grad_x0, grad_u, grad_dt,
-                              sums.get() + t * weights, memory.get() + t * work);
+    kernels.rollout_backward(run, tiles.data() + first, int(count), x, kept, grad_x, grad_x0, grad_u, grad_dt,
+                             sums.get() + t * weights, memory.get() + t * work);
   });
   write_weights(run.network, sums.get(), threads, buffers, 3);
-  return ffi::Error::Success();
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -228,63 +384,61 @@ struct NetworkOptions {
 };
 
 template <class R>
-ffi::Error network_forward(const NetworkOptions& options, ffi::RemainingArgs args, ffi::RemainingRets rets) {
-  Buffers<R> buffers{args, rets};
-  Network<R> net;
-  auto error = read_network(buffers, 1, 1, options.activation, net);
-  if (error.failure()) return error;
-  const Kernels<R>* kernels = kernels_for<R>(options.isa);
-  if (!kernels) return invalid("this processor lacks the instruction set");
-  const R* z = buffers.in(0);
-  R *y = buffers.out(0), *kept = buffers.out(1);
-  if (!buffers.ok) return invalid("points must be of the engine's type");
-  if ((*rets.get<ffi::Buffer<kType<R>>>(1))->element_count() == 0) kept = nullptr;
-  auto tiles = make_tiles(buffers.arg(0).dimensions()[0], kernels->lanes, options.threads);
-  int64_t threads = std::clamp<int64_t>(options.threads, 1, std::max<int64_t>(1, tiles.size()));
-  int64_t work = kernels->network_work(net);
-  auto memory = allocate<R>(work * threads);
-  if (!memory) return ffi::Error(ffi::ErrorCode::kResourceExhausted, "tausid fused engine: out of memory");
-  share(tiles.size(), threads, [&](int64_t t, int64_t first, int64_t count) {
-    kernels->network_forward(net, tiles.data() + first, int(count), z, y, kept, memory.get() + t * work);
-  });
-  return ffi::Error::Success();
+int64_t count_points(const Buffers<R>& buffers, const Network<R>& net) {
+  int64_t count = buffers.sizes("z", 0, {{"N"}, {"n_in", net.n_in}})[0];
+  check_range("N", count, 0, kMaxBatch);
+  return count;
 }
 
 template <class R>
-ffi::Error network_backward(const NetworkOptions& options, ffi::RemainingArgs args, ffi::RemainingRets rets) {
-  Buffers<R> buffers{args, rets};
-  Network<R> net;
-  auto error = read_network(buffers, 1, 3, options.activation, net);
-  if (error.failure()) return error;
-  const Kernels<R>* kernels = kernels_for<R>(options.isa);
-  if (!kernels) return invalid("this processor lacks the instruction set");
-  size_t behind = args.size() - 2;
-  const R *z = buffers.in(0), *kept = buffers.empty(behind) ? nullptr : buffers.in(behind), *grad_y = buffers.in(behind + 1);
-  R* grad_z = buffers.out(0);
-  if (!buffers.ok) return invalid("gradients must be of the engine's type");
-  auto tiles = make_tiles(buffers.arg(0).dimensions()[0], kernels->lanes, options.threads);
-  int64_t threads = std::clamp<int64_t>(options.threads, 1, std::max<int64_t>(1, tiles.size()));
-  int64_t work = kernels->network_work(net), weights = count_weights(net);
-  auto memory = allocate<R>(work * threads), sums = allocate<R>(weights * threads);
-  if (!memory || !sums) return ffi::Error(ffi::ErrorCode::kResourceExhausted, "tausid fused engine: out of memory");
+void network_forward(const NetworkOptions& options, const Buffers<R>& buffers) {
+  const Kernels<R>& kernels = choose_kernels<R>(options.isa, options.threads);
+  Network<R> net = read_network(buffers, 1, 1, options.activation);
+  int64_t points = count_points(buffers, net);
+  buffers.check_results(2);
+  const R* z = buffers.in("z", 0, {{"N", points}, {"n_in", net.n_in}});
+  R* y = buffers.out("y", 0, {{"N", points}, {"n_out", net.n_out}});
+  R* kept = check_kept<R>(buffers.ret(1), kernels.network_kept(net), points, kernels.lanes);
+  auto tiles = make_tiles(points, kernels.lanes, options.threads);
+  int64_t threads = useful_threads(options.threads, tiles), work = kernels.network_work(net);
+  auto memory = allocate<R>(work, threads);
   share(tiles.size(), threads, [&](int64_t t, int64_t first, int64_t count) {
-    kernels->network_backward(net, tiles.data() + first, int(count), z, kept, grad_y, grad_z, sums.get() + t * weights,
-                              memory.get() + t * work);
+    kernels.network_forward(net, tiles.data() + first, int(count), z, y, kept, memory.get() + t * work);
   });
-  write_weights(net, sums.get(), threads, buffers, 1);
-  return ffi::Error::Success();
 }
 
-template <class R, ffi::Error (*F)(const RolloutOptions&, ffi::RemainingArgs, ffi::RemainingRets)>
+template <class R>
+void network_backward(const NetworkOptions& options, const Buffers<R>& buffers) {
+  const Kernels<R>& kernels = choose_kernels<R>(options.isa, options.threads);
+  Network<R> net = read_network(buffers, 1, 3, options.activation);
+  int64_t points = count_points(buffers, net);
+  size_t behind = buffers.args.size() - 2;
+  buffers.check_gradients(behind);
+  const R* z = buffers.in("z", 0, {{"N", points}, {"n_in", net.n_in}});
+  const R* kept = check_kept<R>(buffers.arg(behind), kernels.network_kept(net), points, kernels.lanes);
+  const R* grad_y = buffers.in("grad_y", behind + 1, {{"N", points}, {"n_out", net.n_out}});
+  R* grad_z = buffers.data(0);
+  auto tiles = make_tiles(points, kernels.lanes, options.threads);
+  int64_t threads = useful_threads(options.threads, tiles);
+  int64_t work = kernels.network_work(net), weights = count_weights(net);
+  auto memory = allocate<R>(work, threads), sums = allocate<R>(weights, threads);
+  share(tiles.size(), threads, [&](int64_t t, int64_t first, int64_t count) {
+    kernels.network_backward(net, tiles.data() + first, int(count), z, kept, grad_y, grad_z, sums.get() + t * weights,
+                             memory.get() + t * work);
+  });
+  write_weights(net, sums.get(), threads, buffers, 1);
+}
+
+template <class R, void (*F)(const RolloutOptions&, const Buffers<R>&)>
 ffi::Error with_rollout_options(int64_t isa, int64_t threads, int64_t activation, int64_t substeps, ffi::Span<const double> a,
                                 ffi::Span<const double> b, ffi::Span<const double> c, ffi::Span<const double> hold,
                                 ffi::RemainingArgs args, ffi::RemainingRets rets) {
-  return F({isa, threads, activation, substeps, a, b, c, hold}, args, rets);
+  return guarded([&] { F({isa, threads, activation, substeps, a, b, c, hold}, {args, rets}); });
 }
 
-template <class R, ffi::Error (*F)(const NetworkOptions&, ffi::RemainingArgs, ffi::RemainingRets)>
+template <class R, void (*F)(const NetworkOptions&, const Buffers<R>&)>
 ffi::Error with_network_options(int64_t isa, int64_t threads, int64_t activation, ffi::RemainingArgs args, ffi::RemainingRets rets) {
-  return F({isa, threads, activation}, args, rets);
+  return guarded([&] { F({isa, threads, activation}, {args, rets}); });
 }
 
 }  // namespace

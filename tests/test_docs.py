@@ -1,0 +1,131 @@
+"""The code in README and docs runs, page by page, and prints what it shows; every command there can be typed.
+
+A block that is not run says why in a comment before its fence: `<!-- not run: it trains for an hour -->`.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import itertools
+import re
+import shlex
+import sys
+import tomllib
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from tausid.config import RECIPES
+from typer.main import get_command
+
+import tausid
+from tausid.cli.commands import app
+from tausid.study.spec import parse_spec
+
+ROOT = Path(__file__).parent.parent
+PAGES = {path.name: path.read_text("utf-8") for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
+PAGES["experiments"] = (ROOT / "experiments/README.md").read_text("utf-8")
+FENCE = re.compile(r"(<!-- not run: [^>]+ -->\n+)?^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """Blocks of one language, each on the lines that it has in its page, without those that are not to be run."""
+    found = [m for m in FENCE.finditer(PAGES[page]) if m[2] == language and not m[1]]
+    return ["\n" * PAGES[page].count("\n", 0, m.start(3)) + m[3] for m in found]
+
+
+@pytest.fixture
+def light(monkeypatch):
+    """What is looked at is whether all runs: records are short, trainings too, and of one structure."""
+    cheap = {"folds": 0, "finish_steps": 2, "nx": 2, "network": "mlp", "activation": "tanh"}
+    monkeypatch.setitem(RECIPES, "default", replace(RECIPES["default"], **cheap))
+    tanks = partial(tausid.datasets.simulate_tanks, samples=200)
+    monkeypatch.setattr(tausid.datasets, "simulate_tanks", tanks)
+    monkeypatch.setattr(tausid.datasets, "load", lambda name: tanks(seed=0))
+    fit, less = tausid.fit, {"max_steps": {"max_steps": 10}, "ensemble": {"ensemble": 2, "workers": 1}}
+
+    def quick_fit(*data, **settings):
+        for name in less.keys() & settings:
+            settings |= less[name]
+        return fit(*data, **settings)
+
+    monkeypatch.setattr(tausid, "fit", quick_fit)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")])
+def test_python_runs_and_prints_what_the_page_shows(page, light, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "page", module := ModuleType("page"))  # dataclasses look their module up
+    lines = PAGES[page].splitlines()
+    for block in blocks(page, "python"):
+        for statement in ast.parse(block).body:
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(compile(ast.Module([statement], []), page, "exec"), module.__dict__)
+            last, got = statement.end_lineno, " ".join(printed.getvalue().split())
+            below = itertools.takewhile(lambda line: line.startswith("# "), lines[last:])
+            comment = " ".join([lines[last - 1].partition("  # ")[2], *(line[2:] for line in below)])
+            comment = " ".join(comment.split())
+            if got and comment:
+                agree = comment.startswith(got) or got.startswith(comment.removesuffix(" ..."))
+                assert agree, f"{page}, line {last}, prints: {got}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_can_be_typed(page):
+    """Those in `sh` are parsed as they are; those in `text` or within a line may say `[--option]` and `a | b`."""
+    program = get_command(app)
+    for command in leaves(program):
+        command.callback = lambda **values: None
+    for block in blocks(page, "sh"):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["tausid"]:
+                program.main(words[1:], standalone_mode=False)
+    for text in [*blocks(page, "text"), *re.findall(r"`(tausid [^`]+)`", PAGES[page])]:
+        for usage in text.split("tausid ")[1:]:
+            for command in named(program, usage):
+                known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+                unknown = set(re.findall(r"--[a-z][\w-]*", usage)) - known
+                assert not unknown, f"{page}: tausid {usage}"
+
+
+def leaves(command):
+    below = getattr(command, "commands", {}).values()
+    return [leaf for one in below for leaf in leaves(one)] or [command]
+
+
+def named(program, usage):
+    """The commands that a usage such as `study status | table DATA` names."""
+    group, found, other = None, [program], False
+    for word in re.findall(r"\||[^\s|]+", usage):
+        if word == "|":
+            other = True
+        elif other:
+            found, other = [*found, group.commands[word]], False
+        elif not hasattr(found[-1], "commands"):
+            break
+        else:
+            group = found[-1]
+            found = [group.commands[word]]
+    return found
+
+
+def test_the_study_is_one(tmp_path):
+    spec = parse_spec(tomllib.loads("\n".join(blocks("studies.md", "toml"))), folder=tmp_path)
+    assert len(spec.runs()) == 2 * 20 * 11
+
+
+def test_the_citation_is_of_this_version():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    assert version == tausid.__version__
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
+
+
+def test_every_fence_names_its_language():
+    for page, text in PAGES.items():
+        assert {m[2] for m in FENCE.finditer(text)} <= {"python", "sh", "text", "toml"}, page
