@@ -13,14 +13,11 @@ from tausid import Record
 
 # A fit with Adam that takes a moment.
 SMALL = {
-    "recipe": "windows",
-    "nx": 2,
-    "hidden": (8,),
-    "horizon": 20,
-    "batch": 16,
-    "max_steps": 60,
-    "validate_every": 20,
-    "progress": None,
+    "structure.hidden": (8,),
+    "trainer.horizon": 20,
+    "trainer.batch": 16,
+    "trainer.steps": 60,
+    "trainer.validate_every": 20,
 }
 
 
@@ -55,9 +52,11 @@ def wiener_record(samples: int = 400, ts: float = 0.5, *, seed: int = 0, noise: 
     return Record.from_arrays(linear.u, y, ts=ts, name="wiener")
 
 
-def small_fit(record: Record | None = None, **changes) -> tausid.FitResult:
-    settings = {**SMALL, "tau": 2.0, "seed": 0, **changes}
-    return tausid.fit(wiener_record(200) if record is None else record, **settings)
+def small_fit(record: Record | None = None, settings: dict | None = None, **changes) -> tausid.FitResult:
+    """A fit with the recipe `windows` that takes a moment; changes of SMALL by key, others as arguments of `fit`."""
+    arguments = {"recipe": "windows", "nx": 2, "tau": 2.0, "seed": 0, "progress": None, **changes}
+    data = wiener_record(200) if record is None else record
+    return tausid.fit(data, settings={**SMALL, **(settings or {})}, **arguments)
 
 
 # Nonlinear plants, each a continuous-time system with its own difficulty: dx/dt = f(x, u), y = g(x, u).

@@ -18,9 +18,17 @@ from tausid import StorageError
 from tausid.storage import read_arrays
 
 TINY = {"data": "@cascaded_tanks", "axes": {"seed": [0]}}
-QUICK = {"recipe": "windows", "nx": 2, "hidden": [8], "horizon": 20, "batch": 8, "max_steps": 20, "validate_every": 10}
+QUICK = {
+    "recipe": "windows",
+    "nx": 2,
+    "structure.hidden": [8],
+    "trainer.horizon": 20,
+    "trainer.batch": 8,
+    "trainer.steps": 20,
+    "trainer.validate_every": 10,
+}
 # Long enough to be killed in its middle: chunks of 25 steps take some milliseconds, checkpoints come every 0.05 s.
-LONG = {**QUICK, "max_steps": 3000, "patience": 3000, "validate_every": 25}
+LONG = {**QUICK, "trainer.steps": 3000, "trainer.patience": 3000, "trainer.validate_every": 25}
 
 
 def write_study(folder: Path, settings: dict, axes: str) -> Path:
@@ -40,13 +48,13 @@ def start(spec: Path, *arguments: str, **options) -> subprocess.Popen:
     """`tausid study run` as a process group of its own, with checkpoints in quick succession."""
     code = (  # Ctrl-C is heard as in a terminal, also where the tests run in the background and it is ignored
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "import tausid.training.fitting as fitting; fitting.SECONDS_BETWEEN_CHECKPOINTS = 0.05\n"
+        "import tausid.training.driver as driver; driver.SECONDS_BETWEEN_CHECKPOINTS = 0.05\n"
         "from tausid.cli import main; main()"
     )
     # A worker is a fresh process: it must be told about the checkpoints, too.
     (spec.parent / "sitecustomize.py").write_text(
         "import os, sys\nif os.environ.get('QUICK_CHECKPOINTS'):\n"
-        "    import tausid.training.fitting as fitting\n    fitting.SECONDS_BETWEEN_CHECKPOINTS = 0.05\n"
+        "    import tausid.training.driver as driver\n    driver.SECONDS_BETWEEN_CHECKPOINTS = 0.05\n"
     )
     path = os.pathsep.join(filter(None, [str(spec.parent), os.environ.get("PYTHONPATH")]))
     return subprocess.Popen(
@@ -74,6 +82,5 @@ def workers_of(process: subprocess.Popen) -> list[int]:
 
 def steps_in(checkpoint: Path) -> int:
     with contextlib.suppress(StorageError):
-        arrays, _ = read_arrays(checkpoint, kind="checkpoint")
-        return int(next(value for name, value in arrays.items() if name == "['optimiser'].step"))
+        return int(read_arrays(checkpoint, kind="checkpoint")[1]["step"])
     return 0
