@@ -18,7 +18,7 @@ from problems import wiener_record
 
 import tausid
 from tausid.cli import main
-from tausid.cli.options import Columns, _files, read_records
+from tausid.data.sources import Columns, _files, read_records
 from tausid.data.readers import ENDINGS
 
 COLUMNS = ["--input", "vir", "--output", "qm", "--time", "t"]
