@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -337,15 +338,13 @@ class Recipe:
             ConfigError: an unknown key (the nearest known one is named), a key of another trainer, or a value that
                 breaks its rule.
         """
-        parts = {key: value for key, value in settings.items() if "." not in key}
-        recipe = dataclasses.replace(self, **{part: _as_part(self, part, value) for part, value in parts.items()})
-        changed: dict[str, Any] = {}
+        changed = {key: _as_part(self, key, value) for key, value in settings.items() if "." not in key}
         for key, value in settings.items():
             if "." in key:
                 part, _, rest = key.partition(".")
-                held = changed.get(part, _part_of(recipe, part))
+                held = changed[part] if part in changed else _part_of(self, part)
                 changed[part] = _changed(held, part, rest, as_settings({"": value})[""])
-        return dataclasses.replace(recipe, **changed)
+        return dataclasses.replace(self, **changed)
 
     def with_structure(self, **settings: Any) -> Recipe:
         """The recipe with other settings of its structure.
@@ -385,7 +384,12 @@ PARTS: dict[str, tuple[type[Any], ...]] = {
     "search": (Search, Fixed),
 }
 # Which recipes use a kind of start or trainer, for messages.
-USED_BY = {LevenbergMarquardt: "default", FromLinear: "default", Adam: "windows and paper", Random: "windows and paper"}
+USED_BY = {
+    LevenbergMarquardt: "the recipe default has",
+    FromLinear: "the recipe default has",
+    Adam: "the recipes windows and paper have",
+    Random: "the recipes windows and paper have",
+}
 
 
 def setting_names() -> Iterator[str]:
@@ -398,8 +402,18 @@ def setting_names() -> Iterator[str]:
 
 def _part_of(recipe: Recipe, part: str) -> Any:
     if part not in PARTS:
-        raise ConfigError(unknown_name("setting", part, setting_names()))
+        raise ConfigError(_unknown_setting(part))
     return getattr(recipe, part)
+
+
+def _unknown_setting(key: str) -> str:
+    """Names the nearest known setting: of the same last word in any part, or of similar letters."""
+    names, last = list(setting_names()), key.rpartition(".")[2]
+    same = [name for name in names if name.rpartition(".")[2] == last]
+    same += [f"{part}={last}" for part, kinds in PARTS.items() for kind in kinds if getattr(kind, "kind", "") == last]
+    similar = difflib.get_close_matches(key, names, n=1) or difflib.get_close_matches(f"trainer.{last}", names, n=1)
+    hint = f"Did you mean {' or '.join(same or similar)}?" if same or similar else f"Its parts are {', '.join(PARTS)}."
+    return f"unknown setting {key!r}; settings have names such as trainer.iterations. {hint}"
 
 
 def _as_part(recipe: Recipe, part: str, value: Any) -> Any:
@@ -428,10 +442,10 @@ def _changed(held: Any, part: str, key: str, value: Any) -> Any:
             if part == "holdout":
                 return kind(**{key: value})
             raise ConfigError(
-                f"`{part}.{key}` is a setting of {kind.__name__}, which the recipe {USED_BY[kind]} has; this one has "
-                f"{type(held).__name__}. Choose that recipe, or set {part}={kind.kind}."
+                f"`{part}.{key}` is a setting of {kind.__name__}, which {USED_BY[kind]}; this one has "
+                f"{type(held).__name__}. Choose such a recipe, or set {part}={kind.kind}."
             )
-    raise ConfigError(unknown_name("setting", f"{part}.{key}", setting_names()))
+    raise ConfigError(_unknown_setting(f"{part}.{key}"))
 
 
 def _part_as_dict(part: Any) -> Any:
