@@ -1,4 +1,4 @@
-"""Levenberg-Marquardt: its normal equations against a dense Jacobian, its limits, bad starts; trials, folds, resuming."""
+"""Levenberg-Marquardt: its normal equations against a dense Jacobian, bad starts; trials, folds, resuming."""
 
 from __future__ import annotations
 
@@ -333,7 +333,7 @@ Kind = tuple[int, str, bool]  # states, activation or `polynomial`, whether g is
 def choose_of(
     task: Task, folder: Path, errors: dict[Kind, float], given: dict | None = None, folds: int = 2, **start
 ) -> Choice:
-    """What is chosen where the outcome of all trials is known beforehand, as it is on disk; what is not `given` is open."""
+    """What is chosen where all trials are on disk already; what is not `given` is open."""
     first = {"network": "mlp", "activation": "leaky_relu", "nonlinear_g": False, **(given or {}), **start}
     recipe = dataclasses.replace(task.problem.recipe, holdout=Folds(folds))
     problem = dataclasses.replace(task.problem, recipe=recipe.with_structure(**first))
