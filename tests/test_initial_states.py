@@ -79,14 +79,15 @@ def test_a_model_keeps_states_of_all_of_its_training_records():
 def test_a_free_initial_state_is_estimated_from_three_tau(samples, seconds, expected):
     record = wiener_record(samples)
 
-    def resolved(recipe: tausid.Recipe, *records: Record) -> int | str:
+    def resolved(recipe: tausid.Recipe, *records: Record) -> int:
         recipe = recipe.change({"holdout": "none"})
-        return resolve(recipe, records, tau=10 * seconds * record.ts, seed=0).problem.recipe.structure.initial_samples
+        problem = resolve(recipe, records, tau=10 * seconds * record.ts, seed=0).problem
+        return problem.recipe.structure.samples_for_initial_state()
 
     assert resolved(recipes.default(nx=2), record) == expected
     assert resolved(recipes.default(nx=2), wiener_record(3200), record) == expected
-    assert resolved(recipes.default(nx=2, initial_samples=7), record) == 7
-    assert resolved(recipes.windows(nx=2), record) == "auto"  # an encoder finds it
+    assert resolved(recipes.default(nx=2, initial_samples=17), record) == 17
+    assert resolved(recipes.windows(nx=2), record) == 5  # what an encoder sees
 
 
 def test_as_many_samples_as_the_settings_say_find_the_state_and_are_not_scored(thirty):
