@@ -23,10 +23,8 @@ def small_model(inputs: int, outputs: int) -> tausid.Model:
     """A model of so many channels after two steps of training."""
     rng = np.random.default_rng(0)
     train = Record.from_arrays(rng.normal(size=(80, inputs)), rng.normal(size=(80, outputs)), ts=0.5, name="small")
-    result = tausid.fit(
-        train, tau=2.0, seed=3, recipe="windows", nx=2, hidden=[4], horizon=20, max_steps=2, progress=None
-    )
-    return result.model
+    settings = {"structure.hidden": [4], "trainer.horizon": 20, "trainer.steps": 2}
+    return tausid.fit(train, tau=2.0, seed=3, recipe="windows", nx=2, settings=settings, progress=None).model
 
 
 def run_with(records: list[tuple[str, Record, float]], **changes: object) -> Run:
