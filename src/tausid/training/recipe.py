@@ -188,6 +188,8 @@ class Adam:
         check_choice("window_order", self.window_order, ("random", "epochs"))
         check_number("weight_decay", self.weight_decay)
         check_number("dae_weight", self.dae_weight)
+        if self.barrier is not None and not isinstance(self.barrier, Barrier):
+            raise ConfigError(f"`barrier` must be a Barrier or none; got {self.barrier!r}. Set barrier.weight.")
         _check_output_weights(self.output_weights)
 
     @property
@@ -338,13 +340,13 @@ class Recipe:
             ConfigError: an unknown key (the nearest known one is named), a key of another trainer, or a value that
                 breaks its rule.
         """
-        changed = {key: _as_part(self, key, value) for key, value in settings.items() if "." not in key}
-        for key, value in settings.items():
-            if "." in key:
-                part, _, rest = key.partition(".")
+        changed = {part: _as_part(self, part, value) for part, value in settings.items() if "." not in part}
+        for key, value in as_settings(settings).items():
+            part, dot, rest = key.partition(".")
+            if dot:
                 held = changed[part] if part in changed else _part_of(self, part)
-                changed[part] = _changed(held, part, rest, as_settings({"": value})[""])
-        return dataclasses.replace(self, **changed)
+                changed[part] = _changed(held, part, rest, value)
+        return dataclasses.replace(self, **changed)  # parts must go together only now
 
     def with_structure(self, **settings: Any) -> Recipe:
         """The recipe with other settings of its structure.
@@ -435,10 +437,10 @@ def _changed(held: Any, part: str, key: str, value: Any) -> Any:
         return dataclasses.replace(held, barrier=_changed(barrier, "trainer.barrier", key[8:], value))
     if key == "barrier" and value in ("none", None):
         value = None
-    if dataclasses.is_dataclass(held) and key in (item.name for item in dataclasses.fields(held)):
-        return dataclasses.replace(held, **{key: value})  # type: ignore[type-var]
+    if _has(type(held), key):
+        return dataclasses.replace(held, **{key: value})
     for kind in PARTS.get(part, ()):
-        if key in (item.name for item in dataclasses.fields(kind)):
+        if not isinstance(held, kind) and _has(kind, key):
             if part == "holdout":
                 return kind(**{key: value})
             raise ConfigError(
@@ -446,6 +448,11 @@ def _changed(held: Any, part: str, key: str, value: Any) -> Any:
                 f"{type(held).__name__}. Choose such a recipe, or set {part}={kind.kind}."
             )
     raise ConfigError(_unknown_setting(f"{part}.{key}"))
+
+
+def _has(kind: type[Any], key: str) -> bool:
+    names = [item.name for item in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
+    return key in names or (key.startswith("barrier.") and "barrier" in names)
 
 
 def _part_as_dict(part: Any) -> Any:
