@@ -337,15 +337,14 @@ class Recipe:
             ConfigError: an unknown key (the nearest known one is named), a key of another trainer, or a value that
                 breaks its rule.
         """
-        parts = {key: value for key, value in settings.items() if "." not in key}
-        recipe = dataclasses.replace(self, **{part: _as_part(self, part, value) for part, value in parts.items()})
-        changed: dict[str, Any] = {}
+        whole = {key: value for key, value in settings.items() if "." not in key}
+        changed = {part: _as_part(self, part, value) for part, value in whole.items()}
         for key, value in settings.items():
             if "." in key:
                 part, _, rest = key.partition(".")
-                held = changed.get(part, _part_of(recipe, part))
+                held = changed[part] if part in changed else _part_of(self, part)
                 changed[part] = _changed(held, part, rest, as_settings({"": value})[""])
-        return dataclasses.replace(recipe, **changed)
+        return dataclasses.replace(self, **changed)  # checked once, with all changes
 
     def with_structure(self, **settings: Any) -> Recipe:
         """The recipe with other settings of its structure.
