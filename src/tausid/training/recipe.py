@@ -187,6 +187,8 @@ class Adam:
         check_choice("window_order", self.window_order, ("random", "epochs"))
         check_number("weight_decay", self.weight_decay)
         check_number("dae_weight", self.dae_weight)
+        if self.barrier is not None and not isinstance(self.barrier, Barrier):
+            raise ConfigError(f"`barrier` must be a Barrier, or none; got {self.barrier!r}. Set trainer.barrier=none.")
         _check_output_weights(self.output_weights)
 
     @property
@@ -418,8 +420,8 @@ def _changed(held: Any, part: str, key: str, value: Any) -> Any:
     if key.startswith("barrier.") and isinstance(held, Adam):
         barrier = held.barrier or Barrier()
         return dataclasses.replace(held, barrier=_changed(barrier, "trainer.barrier", key[8:], value))
-    if key == "barrier" and value in ("none", None):
-        value = None
+    if key == "barrier" and isinstance(held, Adam) and value in ("none", Barrier.kind):
+        value = None if value == "none" else held.barrier or Barrier()
     if dataclasses.is_dataclass(held) and key in (item.name for item in dataclasses.fields(held)):
         return dataclasses.replace(held, **{key: value})  # type: ignore[type-var]
     for kind in PARTS.get(part, ()):
