@@ -171,7 +171,7 @@ class _Search:
     """What is minimized, and what its points are as models.
 
     Args:
-        problem: what is trained on what.
+        problem: model, records and recipe.
         error: what is minimized.
         source: the records as whole windows.
     """

@@ -189,7 +189,7 @@ class Adam:
         check_number("weight_decay", self.weight_decay)
         check_number("dae_weight", self.dae_weight)
         if self.barrier is not None and not isinstance(self.barrier, Barrier):
-            raise ConfigError(f"`barrier` must be a Barrier or none; got {self.barrier!r}. Set barrier.weight.")
+            raise ConfigError(f"`barrier` must be a Barrier, or none; got {self.barrier!r}. Set trainer.barrier=none.")
         _check_output_weights(self.output_weights)
 
     @property
