@@ -24,9 +24,9 @@ from tausid.training import fitting
 TAUSID = [sys.executable, "-c", "from tausid.cli import main; main()"]
 COLUMNS = ["--input", "u", "--output", "y", "--ts", "0.5"]
 UNITS = ["--unit", "u=V", "--unit", "y=mm"]
-SMALL = ["--tau", "2", "--nx", "2", "--recipe", "windows", "--set", "hidden=[8]",
-         "--set", "horizon=20", "--set", "batch=16",
-         "--set", "validate_every=20"]  # fmt: skip
+SMALL = ["--tau", "2", "--nx", "2", "--recipe", "windows", "--hidden", "8",
+         "--set", "trainer.horizon=20", "--set", "trainer.batch=16",
+         "--set", "trainer.validate_every=20"]  # fmt: skip
 
 
 def tausid_process(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -71,7 +71,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> dict:
     data = write_csv(folder / "train.csv")
     test = write_csv(folder / "test.csv", seed=4)
     done = tausid_process(
-        "fit", data, *COLUMNS, *UNITS, *SMALL, "--max-steps", 60, "--test", test, "--out", folder / "a", "--json"
+        "fit", data, *COLUMNS, *UNITS, *SMALL, "--set", "trainer.steps=60", "--test", test, "--out", folder / "a", "--json"
     )
     assert done.returncode == 0, done.stderr
     return {"folder": folder, "data": data, "test": test, "json": json.loads(done.stdout), "stderr": done.stderr}
@@ -94,7 +94,7 @@ def test_fit_writes_a_report_that_can_be_made_again(tausid_command, run, tmp_pat
     page = run["folder"] / "a" / "report.html"
     assert run["json"]["report"] == str(page)
     text = page.read_text()
-    for words in ("sha256 of train.csv", "sha256 of test.csv", "tausid fit", "--max-steps 60"):
+    for words in ("sha256 of train.csv", "sha256 of test.csv", "tausid fit", "--set trainer.steps=60"):
         assert words in text
     done = tausid_command("report", run["folder"] / "a", "--out", tmp_path / "again.html")
     assert (done.returncode, done.stdout.strip()) == (0, str(tmp_path / "again.html"))
@@ -102,7 +102,7 @@ def test_fit_writes_a_report_that_can_be_made_again(tausid_command, run, tmp_pat
 
 
 def test_a_fit_without_report_leaves_none_and_one_without_jinja2_says_why(tausid_command, run, tmp_path, monkeypatch):
-    few = [run["data"], *COLUMNS, *SMALL, "--max-steps", 1]
+    few = [run["data"], *COLUMNS, *SMALL, "--set", "trainer.steps=1"]
     assert tausid_command("fit", *few, "--out", tmp_path / "a", "--no-report").returncode == 0
     assert not (tmp_path / "a" / "report.html").exists()
     monkeypatch.setitem(sys.modules, "jinja2", None)
@@ -148,7 +148,7 @@ def test_simulate_writes_what_python_simulates(tausid_command, run):
 def test_info_says_what_a_model_is(tausid_command, run):
     content = json.loads(tausid_command("info", run["json"]["model"], "--json").stdout)
     assert (content["nx"], content["tau"], content["ts"]) == (2, 2.0, 0.5)
-    assert content["config"]["horizon"] == 20
+    assert content["provenance"]["recipe"]["trainer"]["horizon"] == 20
     text = tausid_command("info", run["json"]["model"]).stdout
     assert "Ts/tau = 0.25; given, fixed" in text
 
@@ -164,7 +164,7 @@ def test_info_says_which_engine_computes_and_why(tausid_command, run, monkeypatc
 def test_a_fit_says_once_that_the_compiled_engine_is_missing(tausid_command, run, tmp_path, monkeypatch):
     monkeypatch.setenv("TAUSID_NO_FUSED", "1")
     fitting._say_once_if_missing.cache_clear()  # another test of this process may have heard it
-    arguments = ["fit", run["data"], *COLUMNS, *SMALL, "--max-steps", 20]
+    arguments = ["fit", run["data"], *COLUMNS, *SMALL, "--set", "trainer.steps=20"]
     first = tausid_command(*arguments, "--out", tmp_path / "a").stderr
     again = tausid_command(*arguments, "--out", tmp_path / "b").stderr
     note = "note: training uses the slower engine scan, as fused is not available: the environment sets TAUSID_NO_FUSED"
@@ -173,7 +173,7 @@ def test_a_fit_says_once_that_the_compiled_engine_is_missing(tausid_command, run
 
 
 def test_a_run_is_neither_overwritten_nor_lost(tausid_command, run):
-    arguments = ["fit", run["data"], *COLUMNS, *UNITS, *SMALL, "--max-steps", 60, "--out", run["folder"] / "a"]
+    arguments = ["fit", run["data"], *COLUMNS, *UNITS, *SMALL, "--set", "trainer.steps=60", "--out", run["folder"] / "a"]
     refused = tausid_command(*arguments)
     assert refused.returncode == 2
     assert "`--out` must be a folder without a run" in refused.stderr
@@ -217,7 +217,7 @@ def test_two_inputs_three_outputs_and_four_records_in_one_command(tausid_command
     for seed, samples in enumerate((200, 150, 260, 120)):
         write_mimo(folder / f"run{seed}.csv", samples, seed=seed)
     held_out = write_mimo(tmp_path / "held_out.csv", 100, seed=8)
-    settings = ["--nx", 3, "--recipe", "windows", *SMALL[6:], "--max-steps", 40]  # with an estimated tau
+    settings = ["--nx", 3, "--recipe", "windows", *SMALL[6:], "--set", "trainer.steps=40"]  # with an estimated tau
     done = tausid_command(
         "fit", folder, *MIMO, *settings, "--validation", held_out, "--test", held_out, "--out", tmp_path / "r", "--json"
     )
@@ -261,7 +261,7 @@ def test_simulate_says_how_the_initial_state_was_found(tausid_command, run, tmp_
 
 
 def test_without_out_a_new_folder_is_made(tausid_command, run, tmp_path):
-    done = tausid_command("fit", run["data"], *COLUMNS, *SMALL, "--max-steps", 20, "--json", cwd=tmp_path)
+    done = tausid_command("fit", run["data"], *COLUMNS, *SMALL, "--set", "trainer.steps=20", "--json", cwd=tmp_path)
     assert json.loads(done.stdout)["model"] == str(Path("runs/train-seed0/model.safetensors"))
     assert "test" not in json.loads(done.stdout)
     assert (tmp_path / "runs" / "train-seed0" / "history.csv").is_file()
@@ -272,7 +272,7 @@ def test_test_columns_can_come_from_the_same_file(tausid_command, tmp_path):
     table = np.hstack([a.u, a.y, b.u, b.y])
     np.savetxt(tmp_path / "d.csv", table, delimiter=",", header="uEst,yEst,uVal,yVal", comments="")
     done = tausid_command(
-        "fit", tmp_path / "d.csv", "--input", "uEst", "--output", "yEst", "--ts", 0.5, *SMALL, "--max-steps", 20,
+        "fit", tmp_path / "d.csv", "--input", "uEst", "--output", "yEst", "--ts", 0.5, *SMALL, "--set", "trainer.steps=20",
         "--test-input", "uVal", "--test-output", "yVal", "--protocol", "paper", "--out", tmp_path / "r", "--json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -282,7 +282,7 @@ def test_test_columns_can_come_from_the_same_file(tausid_command, tmp_path):
 
 
 def test_ctrl_c_saves_a_checkpoint_and_says_how_to_resume(run, tmp_path):
-    arguments = ["fit", run["data"], *COLUMNS, *SMALL, "--max-steps", "200000", "--out", str(tmp_path / "r")]
+    arguments = ["fit", run["data"], *COLUMNS, *SMALL, "--set", "trainer.steps=200000", "--out", str(tmp_path / "r")]
     process = subprocess.Popen(
         [*TAUSID, *map(str, arguments)], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -303,6 +303,27 @@ def test_help_names_the_commands():
     assert done.returncode == 0
     for command in ("fit", "simulate", "evaluate", "info", "datasets"):
         assert command in done.stdout
+
+
+def test_help_of_a_fit_fits_on_two_screens(tausid_command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = tausid_command("fit", "--help").stdout.splitlines()
+    assert any("--iterations" in line for line in lines)
+    assert len(lines) <= 100
+    assert max(map(len, lines)) <= 80
+
+
+def test_shortcuts_are_settings_of_the_recipe(tausid_command, run, tmp_path):
+    shortcuts = ["--iterations", 1, "--hidden", "3,2", "--activation", "tanh", "--set", "holdout=none"]
+    done = tausid_command(
+        "fit", run["data"], *COLUMNS, "--tau", 2, "--nx", 2, *shortcuts, "--out", tmp_path, "--no-report", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    recipe = tausid.load_model(json.loads(done.stdout)["model"]).provenance["recipe"]
+    assert recipe["structure"]["hidden"] == [3, 2]
+    assert recipe["structure"]["activation"] == "tanh"
+    assert (recipe["trainer"]["kind"], recipe["trainer"]["iterations"]) == ("levenberg-marquardt", 1)
+    assert recipe["holdout"] is None
 
 
 def test_datasets_are_listed(tausid_command):
@@ -326,9 +347,9 @@ def test_known_datasets_are_fitted_and_their_test_part_scored(tausid_command, be
         "--tau",
         74,
         "--set",
-        "folds=0",
-        "--set",
-        "finish_steps=2",
+        "holdout=none",
+        "--iterations",
+        2,
         "--out",
         tmp_path,
         "--json",
@@ -357,7 +378,7 @@ def test_tau_is_estimated_and_explained(tausid_command, run, tmp_path):
 
 
 def test_tau_can_be_cross_validated_from_the_command_line(tausid_command, run, tmp_path):
-    settings = ["hidden=[8]", "horizon=20", "batch=8", "max_steps=20", "validate_every=20"]
+    settings = ["structure.hidden=[8]", *(f"trainer.{pair}" for pair in ("horizon=20", "batch=8", "steps=20", "validate_every=20"))]
     done = tausid_command(
         "tau", run["data"], *COLUMNS, "--method", "cv", "--search", "grid", "--trials", 2, "--nx", 2,
         *(word for setting in settings for word in ("--set", setting)), "--out", tmp_path, "--json",
@@ -389,7 +410,7 @@ def test_the_tanks_linear_approximation_agrees_with_the_paper(tausid_command, be
         (["tau", "d.csv", *COLUMNS, "--trials", "4"], "method 'bla' must have no further options; got trials"),
         (
             ["fit", "d.csv", *COLUMNS, "--set", "nx=3"],
-            "`--set` is for settings without an option of their own; got 'nx'",
+            "`--set` is for settings of the recipe; 'nx' has an option. Use --nx",
         ),
         (["fit", "d.csv", *COLUMNS, "--skip", "500"], "measured outputs after the 500 skipped samples"),
         (["fit", "@cascaded_tanks", "--ts", "4"], "`--ts` is for files; @cascaded_tanks is a known dataset"),
@@ -423,7 +444,19 @@ def test_the_tanks_linear_approximation_agrees_with_the_paper(tausid_command, be
         (["fit", "d.csv", *COLUMNS, "--tau", "2", "--protocol", "paper"], "protocol 'paper' must have a test record"),
         (["fit", "d.csv", *COLUMNS, "--tau", "2", "--unit", "u=V"], "unit for every channel; 'y' has none"),
         (["fit", "d.csv", *COLUMNS, "--tau", "2", "--set", "horizon"], "`--set` must be KEY=VALUE; got 'horizon'"),
-        (["fit", "d.csv", *COLUMNS, "--tau", "2", "--set", "horizn=3"], "unknown setting 'horizn'"),
+        (
+            ["fit", "d.csv", *COLUMNS, "--set", "trainer.iteratoins=3"],
+            "Did you mean 'trainer.iterations'?",
+        ),
+        (
+            ["fit", "d.csv", *COLUMNS, "--set", "trainer.horizon=3"],
+            "`trainer.horizon` is a setting of Adam, which the recipe windows and paper has",
+        ),
+        (
+            ["fit", "d.csv", *COLUMNS, "--recipe", "windows", "--iterations", "3"],
+            "`trainer.iterations` is a setting of LevenbergMarquardt, which the recipe default has",
+        ),
+        (["fit", "d.csv", *COLUMNS, "--hidden", "many"], "`hidden` must be"),
         (["fit", "d.csv", *COLUMNS, "--tau", "2", "--resume"], "`--resume` must know which run to go on with"),
         (["fit", "d.csv", *COLUMNS, "--tau", "2", "--resume", "--overwrite"], "must not come together"),
         (["fit", "d.csv", *COLUMNS, "--tau", "2", "--out", "d.csv/run"], "must be writable; writing failed"),

@@ -40,8 +40,9 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
-datasets_app = typer.Typer(help="Benchmark records by name.", no_args_is_help=True)
+datasets_app = typer.Typer(help="Benchmark records by name.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(datasets_app, name="datasets")
 app.add_typer(plot_app, name="plot")
 app.add_typer(study_app, name="study")
@@ -85,7 +86,7 @@ def fit(
         int | None, typer.Option(help="Train so many models, with seeds from --seed on, and simulate them as one.")
     ] = None,
     keep: Annotated[int | None, typer.Option(help="Members to keep: the best on held-out data.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes for the ensemble; one per core by default.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes for the ensemble; one per core.")] = None,
     physics: Annotated[str | None, typer.Option(help="Known equations: CascadedTanks or MassWithFriction.")] = None,
     iterations: Annotated[int | None, typer.Option(help="Most iterations of Levenberg-Marquardt.")] = None,
     hidden: Annotated[str | None, typer.Option(help="Widths of the hidden layers, such as 20 or 64,64.")] = None,

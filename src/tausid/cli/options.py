@@ -30,12 +30,12 @@ Outputs = Annotated[list[str] | None, typer.Option("--output", help="Output colu
 Ts = Annotated[float | None, typer.Option("--ts", help="Sampling time in seconds.")]
 Time = Annotated[str | None, typer.Option("--time", help="Time column in seconds, instead of --ts.")]
 Units = Annotated[list[str] | None, typer.Option("--unit", help="Unit of a channel, as NAME=UNIT; all or none.")]
-Fill = Annotated[str | None, typer.Option("--fill", help="Missing inputs: hold or linear; else they are an error.")]
+Fill = Annotated[str | None, typer.Option("--fill", help="Missing inputs: hold or linear; else an error.")]
 Prepare = Annotated[
     list[str] | None,
     typer.Option("--prepare", help='A step such as "decimate 10" or "trim 0 20"; repeat for several, in order.'),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Skip = Annotated[
     int | None, typer.Option("--skip", min=0, help="Leading samples not to score; max(na, nb) by default.")
 ]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tausid.model.ensembles import AnyModel
 
-plot_app = typer.Typer(help="Figures, written as PNG, SVG or PDF.", no_args_is_help=True)
+plot_app = typer.Typer(help="Figures, written as PNG, SVG or PDF.", no_args_is_help=True, rich_markup_mode=None)
 
 Picture = Annotated[Path, typer.Option("--out", help="Picture to write: its ending is .png, .svg or .pdf.")]
 DataOption = Annotated[str, typer.Option("--data", help="A CSV file, or @NAME of a known dataset.")]

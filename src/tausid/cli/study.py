@@ -19,7 +19,9 @@ from tausid.errors import ConfigError, ExecutorError, StorageError
 if TYPE_CHECKING:
     from tausid.study import StudyResults, StudyUpdate
 
-app = typer.Typer(help="Many trainings: run them, look at them, compare them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Many trainings: run them, look at them, compare them.", no_args_is_help=True, rich_markup_mode=None
+)
 Folder = Annotated[Path, typer.Argument(metavar="STUDY", help="A study's folder.")]
 ScoreColumn = Annotated[
     str | None, typer.Option("--score", help="Column to compare; the test error by default, or the validation error.")
