@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import version
@@ -29,6 +30,14 @@ ROOMS = ("data", "linear", "engine", "model", "training", "results", "study")
 OWN_RULES = ("tausid.model.structure", "tausid.training.recipe", "tausid.training.recipes")  # they refuse in words
 checks = install_import_hook([f"tausid.{room}" for room in ROOMS], "beartype.beartype").hook
 checks.should_instrument = lambda name: name not in OWN_RULES and type(checks).should_instrument(checks, name)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled_programs_end_with_their_module() -> Iterator[None]:
+    """Programs of one module are of no use to the next, and all of them would take gigabytes."""
+    yield
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
 
 
 @pytest.fixture
