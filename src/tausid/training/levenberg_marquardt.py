@@ -294,11 +294,11 @@ def _moving(problem: Problem) -> PyTree[bool]:
     return eqx.tree_at(lambda m: m.initial, trained, nothing)
 
 
-def _arrays(*trees: PyTree[Array]) -> tuple[PyTree[Array], ...]:
+def _arrays(*trees: PyTree) -> tuple[PyTree, ...]:
     return tuple(eqx.filter(tree, eqx.is_inexact_array) for tree in trees)
 
 
-def _doubled(tree: PyTree[Array]) -> PyTree[Array]:
+def _doubled(tree: PyTree) -> PyTree:
     """The tree with its arrays in double precision."""
     return jax.tree.map(lambda a: jnp.asarray(np.asarray(a), float) if eqx.is_inexact_array(a) else a, tree)
 
