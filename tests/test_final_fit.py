@@ -20,6 +20,7 @@ from tausid.training.resolve import resolve
 from tausid.training.result import FoldCurves
 from tausid.training.run_state import RunState
 from tausid.training.search import Choice
+from tausid.training.trials import Trials
 
 STRUCTURE = Structure(nx=2, hidden=(3,), activation="tanh")
 
@@ -49,12 +50,11 @@ def error_of(problem: Problem, run: RunState) -> float:
     return validation_score(problem.model_with(run.best_weights), problem.split.train, output_weights=None)
 
 
-class Trials:
+class DoneTrials(Trials):
     """Trials that have been done; counts what is asked of them."""
 
-    done, seconds = 2, 1.0
-
     def __init__(self, weights) -> None:
+        self.done, self.seconds = 2, 1.0
         self.found = weights
         self.asked: list[int] = []
 
@@ -63,7 +63,7 @@ class Trials:
         return self.found
 
 
-def choice_after(problem: Problem, trials: Trials, lowest: float) -> Choice:
+def choice_after(problem: Problem, trials: DoneTrials, lowest: float) -> Choice:
     """Two folds, of which the second is better, prefer two iterations."""
     scores = ((1.0, 0.6, 0.5), (1.0, 0.5, 0.4))
     return Choice(problem.recipe, FoldCurves((0, 1, 2), scores, (1.0, 0.6, lowest), 2), trials)
@@ -78,7 +78,7 @@ def test_a_fit_that_is_worse_than_its_folds_begins_again_with_the_best_of_them(p
     good, alone = take(problem, times=20), take(problem)
     lowest = error_of(problem, good)
     assert error_of(problem, alone) > 2 * module.ASTRAY * lowest  # two iterations are too few from its own start
-    trials, notes = Trials(good.best_weights), []
+    trials, notes = DoneTrials(good.best_weights), []
     done = final_fit(problem, choice_after(problem, trials, lowest), session(lambda u: notes.append(u.note)))
     assert (done.from_fold, trials.asked, done.step, done.status) == (2, [1], 2, "completed")
     assert same_weights(done, take(problem, good.best_weights))
@@ -88,7 +88,7 @@ def test_a_fit_that_is_worse_than_its_folds_begins_again_with_the_best_of_them(p
 
 
 def test_a_fit_that_is_as_good_as_its_folds_stays(problem):
-    alone, trials = take(problem), Trials(None)
+    alone, trials = take(problem), DoneTrials(None)
     choice = choice_after(problem, trials, error_of(problem, alone) / (0.99 * module.ASTRAY))
     done = final_fit(problem, choice, session())
     assert (done.from_fold, trials.asked) == (0, [])
@@ -97,13 +97,13 @@ def test_a_fit_that_is_as_good_as_its_folds_stays(problem):
 
 def test_errors_that_are_as_good_as_none_are_not_compared(problem, monkeypatch):
     monkeypatch.setattr(module, "validation_score", lambda *arguments, **options: 1e-4)
-    trials = Trials(None)
+    trials = DoneTrials(None)
     done = final_fit(problem, choice_after(problem, trials, 1e-7), session())
     assert (done.from_fold, trials.asked) == (0, [])
 
 
 def test_where_no_fold_helps_the_first_fit_stays(problem):
-    trials = Trials(problem.first_weights)  # leads to the same end
+    trials = DoneTrials(problem.first_weights)  # leads to the same end
     done = final_fit(problem, choice_after(problem, trials, 1e-6), session())
     assert (done.from_fold, trials.asked) == (0, [1, 0])
     assert same_weights(done, take(problem))
