@@ -31,7 +31,7 @@ QUIET = {"progress": None, "workers": 1}
 
 @pytest.fixture(scope="module")
 def fitted():
-    return tausid.fit(wiener_record(), seed=3, ensemble=3, **SMALL, **QUIET)
+    return tausid.fit(wiener_record(200), seed=3, ensemble=3, **SMALL, **QUIET)
 
 
 def with_outputs(model: tausid.Model, factor: float) -> tausid.Model:
@@ -50,7 +50,7 @@ def broken(model: tausid.Model) -> tausid.Model:
 def test_members_are_the_fits_of_their_seeds(fitted):
     assert isinstance(fitted.model, EnsembleModel)
     assert sorted(result.seed for result in fitted.members) == [3, 4, 5]
-    record = wiener_record()
+    record = wiener_record(200)
     for result in fitted.members:
         alone = tausid.fit(record, seed=result.seed, progress=None, **SMALL)
         np.testing.assert_array_equal(alone.model.simulate(record).y, result.model.simulate(record).y)
@@ -66,14 +66,14 @@ def test_members_are_ranked_by_their_held_out_error(fitted):
 
 
 def test_the_worst_are_left_out(fitted):
-    kept = tausid.fit(wiener_record(), seed=3, ensemble=3, keep=1, **SMALL, **QUIET)
+    kept = tausid.fit(wiener_record(200), seed=3, ensemble=3, keep=1, **SMALL, **QUIET)
     assert [m.provenance["seed"] for m in kept.model.members] == [fitted.members[0].seed]
     assert [entry["kept"] for entry in kept.model.provenance["members"]] == [True, False, False]
     assert "1 of 3 members are kept" in kept.message
 
 
 def test_the_mean_is_robust_and_the_band_is_that_of_the_members(fitted):
-    record, model = wiener_record(), fitted.model.members[0]
+    record, model = wiener_record(200), fitted.model.members[0]
     factors = np.array([1.0, 1.1, 1.2, 1.3, 100.0])
     ensemble = EnsembleModel(tuple(with_outputs(model, f) for f in factors), (1.0,) * 5)
     whole, one = ensemble.simulate(record), model.simulate(record)
@@ -94,7 +94,7 @@ def test_the_mean_of_few_is_their_median():
 
 
 def test_members_that_diverge_are_left_out(fitted):
-    record, model = wiener_record(), fitted.model.members[0]
+    record, model = wiener_record(200), fitted.model.members[0]
     half = EnsembleModel((broken(model), model), (0.1, 0.2))
     np.testing.assert_array_equal(half.simulate(record).y, model.simulate(record).y)
     none = EnsembleModel((broken(model), broken(model)), (0.1, 0.2))
@@ -104,11 +104,11 @@ def test_members_that_diverge_are_left_out(fitted):
     assert tausid.evaluate(none, record).status == "diverged"
 
 
-@pytest.mark.parametrize("validation", [(), (wiener_record(),)], ids=["nothing held out", "held out"])
+@pytest.mark.parametrize("validation", [(), (wiener_record(200),)], ids=["nothing held out", "held out"])
 def test_members_whose_training_diverged_are_left_out(fitted, validation):
     good, *others = fitted.members
     lost = [dataclasses.replace(result, status="diverged") for result in others]
-    split = Split((wiener_record(),), validation)
+    split = Split((wiener_record(200),), validation)
     some = combine([*lost, good], split, keep=None, interrupted=False)
     assert (some.status, some.model.members, some.seed) == ("completed", (good.model,), good.seed)
     assert [entry["kept"] for entry in some.model.provenance["members"]] == [True, False, False]
@@ -118,7 +118,7 @@ def test_members_whose_training_diverged_are_left_out(fitted, validation):
 
 
 def test_an_ensemble_is_one_file(fitted, tmp_path):
-    record, path = wiener_record(), tmp_path / "model.safetensors"
+    record, path = wiener_record(200), tmp_path / "model.safetensors"
     again = tausid.load_model(fitted.model.save(path))
     assert isinstance(again, EnsembleModel)
     assert again.scores == fitted.model.scores
@@ -144,7 +144,7 @@ def test_a_file_that_describes_no_ensemble_is_refused(tmp_path):
 
 def test_without_validation_members_stay_in_the_order_of_their_seeds(fitted):
     by_seed = sorted(fitted.members, key=lambda member: member.seed)
-    result = combine(by_seed, Split((wiener_record(),), ()), keep=None, interrupted=False)
+    result = combine(by_seed, Split((wiener_record(200),), ()), keep=None, interrupted=False)
     assert [model.provenance["seed"] for model in result.model.members] == [3, 4, 5]
     assert np.isnan(result.model.scores).all()
     assert result.model.provenance["members"][0]["error"] is None
@@ -164,7 +164,7 @@ def test_without_validation_members_stay_in_the_order_of_their_seeds(fitted):
 )
 def test_wrong_numbers_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
-        tausid.fit(wiener_record(), seed=0, progress=None, **SMALL, **settings)
+        tausid.fit(wiener_record(200), seed=0, progress=None, **SMALL, **settings)
 
 
 def test_wrong_ensembles_are_refused(fitted):
@@ -174,16 +174,16 @@ def test_wrong_ensembles_are_refused(fitted):
     with pytest.raises(ConfigError, match="same channels"):
         EnsembleModel((model, dataclasses.replace(model, input_names=("other",))), (1.0, 1.0))
     with pytest.raises(ConfigError, match="'encoder' or 'refine'"):
-        fitted.model.simulate(wiener_record(), x0=[0.0, 0.0])
+        fitted.model.simulate(wiener_record(200), x0=[0.0, 0.0])
 
 
 def test_progress_speaks_of_all_members(capsys):
     updates = []
-    tausid.fit(wiener_record(), seed=0, ensemble=2, workers=1, progress=updates.append, **SMALL)
+    tausid.fit(wiener_record(200), seed=0, ensemble=2, workers=1, progress=updates.append, **SMALL)
     assert (updates[-1].step, updates[-1].max_steps, updates[-1].status) == (120, 120, "completed")
     assert updates[-1].note == "2 of 2 members"
     assert updates[0].step == 20
-    tausid.fit(wiener_record(), seed=0, ensemble=2, workers=1, **SMALL)
+    tausid.fit(wiener_record(200), seed=0, ensemble=2, workers=1, **SMALL)
     assert "2 of 2 members, step 120/120" in capsys.readouterr().err
 
 
@@ -196,7 +196,7 @@ def test_an_interrupted_ensemble_resumes_to_the_same_models(fitted, tmp_path):
         if update.step == 80:
             signal.raise_signal(signal.SIGINT)
 
-    fit = functools.partial(tausid.fit, wiener_record(), seed=3, ensemble=3, workers=1, out=tmp_path, **SMALL)
+    fit = functools.partial(tausid.fit, wiener_record(200), seed=3, ensemble=3, workers=1, out=tmp_path, **SMALL)
     stopped = fit(progress=stop)
     assert stopped.status == "interrupted" and "resume" in stopped.message
     assert {result.seed: result.status for result in stopped.members} == {3: "completed", 4: "interrupted"}
@@ -212,13 +212,13 @@ def test_ctrl_c_between_two_members_ends_the_ensemble():
         if update.step == 60 and update.status == "running":
             signal.raise_signal(signal.SIGINT)
 
-    result = tausid.fit(wiener_record(), seed=3, ensemble=2, workers=1, progress=stop, **SMALL)
+    result = tausid.fit(wiener_record(200), seed=3, ensemble=2, workers=1, progress=stop, **SMALL)
     assert (result.status, [member.status for member in result.members]) == ("interrupted", ["completed"])
 
 
 def test_processes_give_the_same_and_more_members_can_be_added(fitted, tmp_path):
-    two = tausid.fit(wiener_record(), seed=3, ensemble=2, workers=2, out=tmp_path, progress=None, **SMALL)
-    three = tausid.fit(wiener_record(), seed=3, ensemble=3, out=tmp_path, resume=True, **SMALL, **QUIET)
+    two = tausid.fit(wiener_record(200), seed=3, ensemble=2, workers=2, out=tmp_path, progress=None, **SMALL)
+    three = tausid.fit(wiener_record(200), seed=3, ensemble=3, out=tmp_path, resume=True, **SMALL, **QUIET)
     assert [result.seed for result in three.members] == [result.seed for result in fitted.members]
     # Another process: the same program, and so the same numbers but for how XLA was told to optimise.
     np.testing.assert_allclose(three.model.scores, fitted.model.scores, rtol=1e-3)

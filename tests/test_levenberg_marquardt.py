@@ -32,7 +32,7 @@ from tausid.training.normal_equations import Errors, FullError, Normal
 from tausid.training.outcome import make_result
 from tausid.training.problem import Problem
 from tausid.training.recipe import Folds, Given, LastShare, PaperTestHalf, Recipe
-from tausid.training.resolve import Task, resolve, resolve_holdout
+from tausid.training.resolve import Task, _resolve_states_of_tau, resolve, resolve_holdout
 from tausid.training.result import FoldCurve, FoldCurves, HistoryRow
 from tausid.training.run_state import RunState, Status
 from tausid.training.search import Choice, choose
@@ -654,19 +654,18 @@ def test_members_of_an_ensemble_are_ranked_by_their_folds(whole):
 
 
 def test_one_tau_per_state_says_how_many_states_there_are():
-    record = wiener_record(150)
-    problem = make_problem([record], {"structure.nx": "auto"}, tau=[1.0, 2.0, 3.0])
+    auto = {"structure.nx": "auto", "start": "random"}
+    problem = make_problem([wiener_record(60)], auto, tau=[1.0, 2.0, 3.0])
     assert problem.recipe.structure.nx == 3 and len(problem.initial_model.tau) == 3
-    windows = recipes.windows(nx="auto", na=5, nb=0, hidden=(3,))
-    structure = resolve(windows, record, tau=[1.0, 2.0, 3.0], seed=0).problem.recipe.structure
+    windows = recipes.windows(nx="auto", na=5, nb=0)
+    structure = resolve(windows, wiener_record(200), tau=[1.0, 2.0, 3.0], seed=0).problem.recipe.structure
     assert (structure.nx, structure.na, structure.nb) == (3, 6, 0)
-    order = tausid.estimate_bla(record).order
-    for tau in ("trained-per-state", 2.0, Tau(2.0)):
-        assert make_problem([record], {"structure.nx": "auto"}, tau=tau).recipe.structure.nx == order
+    recipe = recipes.default()
+    assert all(_resolve_states_of_tau(recipe, tau) is recipe for tau in ("trained-per-state", 2.0, Tau(2.0)))
 
 
 def test_structures_with_a_tau_per_state_may_differ_in_their_states():
-    task = make_task([wiener_record(150)], {"structure.nx": "auto"}, tau="trained-per-state")
+    task = make_task([wiener_record(60)], {"start": "random"}, tau="trained-per-state")
     for nx in (1, 3):
         recipe = task.problem.recipe.with_structure(nx=nx)
         assert len(task.start(recipe, task.problem.split).initial_model.tau) == nx

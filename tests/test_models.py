@@ -7,7 +7,7 @@ import jax.test_util
 import numpy as np
 import pytest
 
-from tausid import Adaptive, ConfigError, FixedStep, Tau, recipes
+from tausid import Adaptive, ConfigError, FixedStep, Structure, Tau
 from tausid.engine.engines import Engine
 from tausid.engine.field import VectorField
 from tausid.engine.scan import rollout_scan
@@ -18,7 +18,8 @@ from tausid.model.state_space import StateSpace
 
 
 def model(tau: float | list[float] = 2.0, weights: Weights | None = None, **structure) -> StateSpace:
-    structure = recipes.windows(**{"nx": 3, "hidden": (8, 8), "activation": "tanh", **structure}).structure
+    defaults = {"nx": 3, "hidden": (8, 8), "activation": "tanh", "initial_state": "encoder"}
+    structure = Structure(**{**defaults, **structure})
     weights = weights or Weights(0.5)
     return build_state_space(structure, Tau(tau), weights, nu=2, ny=1, n_records=2, rng=np.random.default_rng(5))
 

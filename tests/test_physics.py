@@ -110,14 +110,14 @@ def test_the_equations_of_the_tanks_agree_with_their_simulator():
     @jax.jit
     def step(x, pump):
         def slope(x):
-            return jnp.stack(plant.derivative(x, (pump,), plant))
+            return jnp.stack(plant.derivative(tuple(x), (pump,), plant))
 
         def half(x, _):
             a = slope(x)
             b = slope(x + 0.05 * a)
             return x + 0.1 * b, None
 
-        return jax.lax.scan(half, x, length=40)[0], plant.output(x, (pump,), plant)[0]
+        return jax.lax.scan(half, x, length=40)[0], plant.output(tuple(x), (pump,), plant)[0]
 
     level = jax.lax.scan(step, jnp.array([6.795, 5.188]), jnp.asarray(u))[1]
     # A weir of 0.2 s instead of none: what overflows comes that much later, at up to 0.2 V/s, so 0.04 V at most.

@@ -11,7 +11,18 @@ from scipy import signal
 from scipy.linalg import expm
 
 import tausid
-from tausid import ConfigError, DataError, DivergenceError, FixedStep, Integration, Record, Scaling, StorageError, Tau
+from tausid import (
+    ConfigError,
+    DataError,
+    DivergenceError,
+    FixedStep,
+    Integration,
+    Record,
+    Scaling,
+    StorageError,
+    Structure,
+    Tau,
+)
 from tausid.model.build import Weights, build_state_space
 from tausid.model.course import longest_step, make_integrator
 from tausid.model.model import Model
@@ -23,7 +34,7 @@ TAU = 3.0
 def make_model(
     record: Record, *, integration: Integration | None = None, weights: Weights | None = None, **structure
 ) -> Model:
-    structure = tausid.recipes.windows(**{"nx": 2, "hidden": (8,), **structure}).structure
+    structure = Structure(**{"nx": 2, "hidden": (8,), "initial_state": "encoder", **structure})
     rng, weights = np.random.default_rng(0), weights or Weights(0.3)
     space = build_state_space(structure, Tau(TAU), weights, nu=record.nu, ny=record.ny, n_records=1, rng=rng)
     return Model(
