@@ -13,6 +13,7 @@ import tausid
 from tausid import Record
 from tausid.model.course import Simulation
 from tausid.results.runs import Experiment, Run
+from tausid.results.runs._run import linear_rmse
 from tausid.training import HistoryRow
 
 SCRIPT = "<script>alert(1)</script>"
@@ -23,10 +24,8 @@ def small_model(inputs: int, outputs: int) -> tausid.Model:
     """A model of so many channels after two steps of training."""
     rng = np.random.default_rng(0)
     train = Record.from_arrays(rng.normal(size=(80, inputs)), rng.normal(size=(80, outputs)), ts=0.5, name="small")
-    result = tausid.fit(
-        train, tau=2.0, seed=3, recipe="windows", nx=2, hidden=[4], horizon=20, max_steps=2, progress=None
-    )
-    return result.model
+    settings = {"structure.hidden": [4], "trainer.horizon": 20, "trainer.steps": 2}
+    return tausid.fit(train, tau=2.0, seed=3, recipe="windows", nx=2, settings=settings, progress=None).model
 
 
 def run_with(records: list[tuple[str, Record, float]], **changes: object) -> Run:
@@ -39,6 +38,19 @@ def run_with(records: list[tuple[str, Record, float]], **changes: object) -> Run
     summary = {"status": "completed", "message": "all steps taken.", "steps": 200, "best_step": 100, "seconds": 2.0}
     values = {"name": "plant", "command": "tausid fit log.csv", "sources": {"log.csv": "00ff"}, **changes}
     return Run(model, history, experiments, summary, **values)
+
+
+def with_linear(run: Run) -> Run:
+    """The run with the score of a linear model, as `Run.from_result` has it."""
+    train = [experiment.record for experiment in run.of_role("train")]
+    return dataclasses.replace(run, linear_rmse=linear_rmse(run.recipe, train, run.experiments))
+
+
+def with_recipe(run: Run, **parts: object) -> Run:
+    """The run as if it had been made by a recipe with other parts."""
+    recipe = dataclasses.replace(run.recipe, **parts).as_dict()
+    model = dataclasses.replace(run.model, provenance={**run.model.provenance, "recipe": recipe})
+    return dataclasses.replace(run, model=model)
 
 
 def _missed_by(record: Record, size: float) -> Simulation:
@@ -65,7 +77,7 @@ def write_study(folder: Path, *, seeds: int = 5) -> Path:
             for seed in range(seeds):
                 failed = ratio == 4.0 and seed < 2
                 score = "" if failed else repr(size + 0.1 * rng.uniform())
-                message = "training left the finite numbers <b>" if failed else ""
+                message = "training diverged <b>" if failed else ""
                 status = "diverged" if failed else "completed"
                 writer.writerow([ratio, seed, status, 100, 1.5, score, "0.1.0", message])
     return folder
