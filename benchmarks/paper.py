@@ -174,41 +174,37 @@ def make_jax_steps(sizes: Sizes, steps: int, rollout, evaluate) -> Callable[[], 
 
 def make_tausid_steps(sizes: Sizes, steps: int, engine: str) -> Callable[[], object]:
     """tausid's own optimiser step, as `tausid.fit` takes it, with one of its engines."""
+    import equinox as eqx
     import jax
     import jax.numpy as jnp
-    from tausid.training.loop import start_run
-    from tausid.training.optimiser import StepSettings, run_steps
-    from tausid.training.protocols import Split
-    from tausid.training.starting import Start
 
-    from tausid import Record, Tau, recipe_config
-    from tausid.training.fitting import make_problem
+    from tausid import Record, recipes
+    from tausid.engine.engines import Engine
+    from tausid.training.adam import Moments, run_steps
+    from tausid.training.resolve import resolve
 
-    config = recipe_config(
-        nx=sizes.nx,
-        hidden=(sizes.hidden,) * sizes.layers,
-        na=sizes.past,
-        nb=sizes.past,
-        horizon=sizes.samples,
-        batch=sizes.batch,
-        engine=engine,
-    )
+    structure = {"nx": sizes.nx, "hidden": (sizes.hidden,) * sizes.layers, "na": sizes.past, "nb": sizes.past}
+    settings = {"trainer.horizon": sizes.samples, "trainer.batch": sizes.batch, "holdout": "none"}
+    recipe = recipes.windows(**structure).change(settings)
     u, y = make_record(sizes)
-    split = Split((Record.from_arrays(u, y, ts=sizes.ts),), ())
-    problem = make_problem(config, Start(Tau(1.0), None), split)
-    state = [start_run(problem).optimiser]
+    problem = resolve(recipe, Record.from_arrays(u, y, ts=sizes.ts), tau=1.0, seed=1).problem
+    model, source = problem.initial_model, problem.windows(problem.split.train, horizon=sizes.samples)
+    fixed = eqx.partition(model.state_space, problem.trained)[1]
+    state = [(problem.first_weights, Moments.start(problem.first_weights))]
 
     def run() -> None:
-        state[0], _, _ = run_steps(
-            state[0],
-            problem.initial_model.state_space,
-            problem.source,
+        weights, inner, _, _ = run_steps(
+            *state[0],
+            fixed,
+            source,
+            jnp.asarray(0, jnp.int32),
             jnp.asarray(steps, jnp.int32),
             jax.random.key(1),
-            StepSettings.from_config(config),
-            problem.initial_model.integrator,
+            recipe.trainer,
+            model.integrator,
+            Engine(engine),
         )
-        jax.block_until_ready(state[0])
+        state[0] = jax.block_until_ready((weights, inner))
 
     return run
 

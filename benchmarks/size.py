@@ -3,7 +3,7 @@
     python benchmarks/size.py --json
 
 A record of four channels (two inputs, two outputs) and its time stamps, in double precision, is made and then fitted
-with the default model for a few steps, windows drawn from all of it, in a process that has compiled the same training
+with the recipe `windows` for a few steps, windows drawn from all of it, in a process that has compiled the same training
 on a short record before. Told are the record's own size, what the fit added to it at its peak, and both per sample.
 The training copy in single precision is half of the record: inputs, outputs, steps, and which outputs were measured.
 Pass mark: the peak above the record is at most the size of the record, plus 200 MB.
@@ -67,10 +67,11 @@ def make_record(samples: int):
 
 
 def fit(record, tau: str | float) -> None:
-    """A few steps with the default model; the end of the record is held out, as always."""
+    """A few steps with the recipe `windows`; the end of the record is held out."""
     import tausid
 
-    tausid.fit(record, tau=tau, seed=0, max_steps=STEPS, validate_every=STEPS, progress=None)
+    settings = {"trainer.steps": STEPS, "trainer.validate_every": STEPS}
+    tausid.fit(record, tau=tau, seed=0, recipe="windows", settings=settings, progress=None)
 
 
 def as_text(result: dict) -> str:

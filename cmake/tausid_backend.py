@@ -23,7 +23,7 @@ __all__ = [
 
 
 def _jaxlib() -> list[str]:
-    return [] if find_headers() else ["jaxlib>=0.6"]
+    return [] if find_headers() else ["jaxlib>=0.8"]
 
 
 def get_requires_for_build_wheel(config_settings: dict[str, Any] | None = None) -> list[str]:

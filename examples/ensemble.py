@@ -24,7 +24,7 @@ def main() -> None:
 
     for member, error in zip(result.model.members, result.model.scores, strict=True):
         rmse = tausid.evaluate(member, data.test).rmse["y"]
-        print(f"seed {member.config.seed}: held-out error {error:.3f} of the deviation, test RMSE {rmse:.3f} V")
+        print(f"seed {member.provenance['seed']}: held-out error {error:.3f} of the deviation, test RMSE {rmse:.3f} V")
     simulation = result.model.simulate(data.test)
     width = np.nanmean(simulation.high - simulation.low)
     print(

@@ -53,7 +53,7 @@ def main() -> None:
     train, test = measure(600, seed=0), measure(400, seed=1)
 
     for correction in ("none", "network"):
-        model = tausid.fit(train, physics=Heater(), correction=correction, seed=0).model
+        model = tausid.fit(train, physics=Heater(), settings={"structure.correction": correction}, seed=0).model
         rmse = tausid.evaluate(model, test).rmse["y"]
         print(f"correction {correction}: test RMSE {rmse:.3f} degC")
         for name, parameter in model.physics.parameters.items():

@@ -28,8 +28,8 @@ def main() -> None:
     }
     for label, tau in starts.items():
         for seed in range(arguments.seeds):
-            settings = {"recipe": "windows", "max_steps": arguments.steps, "progress": None}
-            result = tausid.fit(data.train, tau=tau, seed=seed, **settings)
+            settings = {"trainer.steps": arguments.steps}
+            result = tausid.fit(data.train, tau=tau, seed=seed, recipe="windows", settings=settings, progress=None)
             rmse = tausid.evaluate(result.model, data.test).rmse["y"]
             print(f"{label:30} seed {seed}: test RMSE {rmse:.3f} V, {result.status}, tau = {result.model.tau:.1f} s")
 

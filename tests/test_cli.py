@@ -71,7 +71,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> dict:
     data = write_csv(folder / "train.csv")
     test = write_csv(folder / "test.csv", seed=4)
     done = tausid_process(
-        "fit", data, *COLUMNS, *UNITS, *SMALL, "--set", "trainer.steps=60", "--test", test, "--out", folder / "a", "--json"
+        "fit",
+        data,
+        *COLUMNS,
+        *UNITS,
+        *SMALL,
+        "--set",
+        "trainer.steps=60",
+        "--test",
+        test,
+        "--out",
+        folder / "a",
+        "--json",
     )
     assert done.returncode == 0, done.stderr
     return {"folder": folder, "data": data, "test": test, "json": json.loads(done.stdout), "stderr": done.stderr}
@@ -173,7 +184,17 @@ def test_a_fit_says_once_that_the_compiled_engine_is_missing(tausid_command, run
 
 
 def test_a_run_is_neither_overwritten_nor_lost(tausid_command, run):
-    arguments = ["fit", run["data"], *COLUMNS, *UNITS, *SMALL, "--set", "trainer.steps=60", "--out", run["folder"] / "a"]
+    arguments = [
+        "fit",
+        run["data"],
+        *COLUMNS,
+        *UNITS,
+        *SMALL,
+        "--set",
+        "trainer.steps=60",
+        "--out",
+        run["folder"] / "a",
+    ]
     refused = tausid_command(*arguments)
     assert refused.returncode == 2
     assert "`--out` must be a folder without a run" in refused.stderr
@@ -378,7 +399,10 @@ def test_tau_is_estimated_and_explained(tausid_command, run, tmp_path):
 
 
 def test_tau_can_be_cross_validated_from_the_command_line(tausid_command, run, tmp_path):
-    settings = ["structure.hidden=[8]", *(f"trainer.{pair}" for pair in ("horizon=20", "batch=8", "steps=20", "validate_every=20"))]
+    settings = [
+        "structure.hidden=[8]",
+        *(f"trainer.{pair}" for pair in ("horizon=20", "batch=8", "steps=20", "validate_every=20")),
+    ]
     done = tausid_command(
         "tau", run["data"], *COLUMNS, "--method", "cv", "--search", "grid", "--trials", 2, "--nx", 2,
         *(word for setting in settings for word in ("--set", setting)), "--out", tmp_path, "--json",

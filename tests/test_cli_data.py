@@ -18,8 +18,8 @@ from problems import wiener_record
 
 import tausid
 from tausid.cli import main
-from tausid.cli.options import Columns, _files, read_records
 from tausid.data.readers import ENDINGS
+from tausid.data.sources import Columns, _files, read_records
 
 COLUMNS = ["--input", "vir", "--output", "qm", "--time", "t"]
 SMALL = [

@@ -27,7 +27,7 @@ def model() -> tausid.Model:
 
 def result() -> FitResult:
     fitted = model()
-    return FitResult(fitted, fitted, (), "completed", f"done {SCRIPT}", 9, 7, 1.5, fitted.config, 3, {})
+    return FitResult(fitted, fitted, (), "completed", f"done {SCRIPT}", 9, 7, 1.5, tausid.recipes.windows(), 3, {})
 
 
 def estimate() -> tausid.TauEstimate:

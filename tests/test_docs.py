@@ -7,24 +7,28 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import csv
 import io
 import itertools
+import json
 import re
 import shlex
 import sys
 import tomllib
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tausid.config import RECIPES
 from typer.main import get_command
 
 import tausid
 from tausid.cli.commands import app
-from tausid.study.spec import parse_spec
+from tausid.data.records import as_records
+from tausid.study.spec import parse_spec, read_spec
+from tausid.training.checkpoint import fingerprint
+from tausid.training.fitting import change_recipe
+from tausid.training.recipe import PARTS, setting_names
 
 ROOT = Path(__file__).parent.parent
 PAGES = {path.name: path.read_text("utf-8") for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
@@ -38,22 +42,39 @@ def blocks(page: str, language: str) -> list[str]:
     return ["\n" * PAGES[page].count("\n", 0, m.start(3)) + m[3] for m in found]
 
 
+@pytest.fixture(scope="module")
+def fits():
+    """Fits that a page has made already: others that ask for the same get them."""
+    return {}
+
+
 @pytest.fixture
-def light(monkeypatch):
+def light(monkeypatch, fits):
     """What is looked at is whether all runs: records are short, trainings too, and of one structure."""
-    cheap = {"folds": 0, "finish_steps": 2, "nx": 2, "network": "mlp", "activation": "tanh"}
-    monkeypatch.setitem(RECIPES, "default", replace(RECIPES["default"], **cheap))
     tanks = partial(tausid.datasets.simulate_tanks, samples=200)
     monkeypatch.setattr(tausid.datasets, "simulate_tanks", tanks)
     monkeypatch.setattr(tausid.datasets, "load", lambda name: tanks(seed=0))
-    fit, less = tausid.fit, {"max_steps": {"max_steps": 10}, "ensemble": {"ensemble": 2, "workers": 1}}
+    fit = tausid.fit
 
-    def quick_fit(*data, **settings):
-        for name in less.keys() & settings:
-            settings |= less[name]
-        return fit(*data, **settings)
+    def quick_fit(records, *, recipe="default", physics=None, settings=None, **options):
+        names = [part for part in PARTS if part in options]
+        parts = {name: options.pop(name) for name in names}
+        cheap = cheapen(change_recipe(recipe, records, physics=physics, settings=settings, parts=parts))
+        if "ensemble" in options:
+            options |= {"ensemble": 2, "workers": 1}
+        options["nx"] = None if physics or cheap.name == "windows" else 2
+        key = (fingerprint(as_records(records)), cheap, type(physics), str(sorted(options.items())))
+        if key not in fits:
+            fits[key] = fit(records, recipe=cheap, physics=physics, **options)
+        return fits[key]
 
     monkeypatch.setattr(tausid, "fit", quick_fit)
+
+
+def cheapen(recipe):
+    """The recipe with few steps, nothing held out and nothing to search for."""
+    steps = {"trainer.steps": 10} if isinstance(recipe.trainer, tausid.Adam) else {"trainer.iterations": 2}
+    return recipe.change({**steps, "holdout": "none", "search": "fixed"})
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")])
@@ -117,7 +138,38 @@ def named(program, usage):
 
 def test_the_study_is_one(tmp_path):
     spec = parse_spec(tomllib.loads("\n".join(blocks("studies.md", "toml"))), folder=tmp_path)
-    assert len(spec.runs()) == 2 * 20 * 11
+    assert len(spec.runs()) == 3 * 20 * 11
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "experiments").rglob("study.toml")), ids=lambda path: path.parent.name)
+def test_every_experiment_is_a_study_whose_runs_its_results_name(path):
+    planned = {run.name for run in read_spec(path).runs()}
+    with (path.parent / "results.csv").open() as file:
+        found = {row.get("run") or row["model"].split("/")[0] for row in csv.DictReader(file)}
+    assert found
+    assert found <= planned
+
+
+def test_the_settings_are_all_there_with_their_values_in_each_recipe():
+    rows = [line.strip("| ").split(" | ") for line in PAGES["settings.md"].splitlines() if line.startswith("| `")]
+    table = {cells[0].strip("`"): cells[1:4] for cells in rows if len(cells) == 5}
+    assert set(table) == set(setting_names()) - {"structure", "integration"}
+    named = [tausid.recipes.NAMES[name]() for name in ("default", "windows", "paper")]
+    for key, cells in table.items():
+        assert [cell.strip("` ") for cell in cells] == [shown(recipe, key) for recipe in named], key
+
+
+def shown(recipe, key):
+    """A setting as the page shows it: JSON, the name of a kind, or nothing where the recipe has no such setting."""
+    part, *names = key.split(".")
+    value = getattr(recipe, part)
+    for name in names:
+        if not hasattr(value, name):
+            return ""
+        value = getattr(value, name)
+    if key in PARTS or key == "trainer.barrier":
+        return "none" if value is None else getattr(value, "kind", value)
+    return json.dumps(value)
 
 
 def test_the_citation_is_of_this_version():

@@ -14,18 +14,18 @@ import numpy as np
 import problems
 import pytest
 from problems import wiener_record
-from tausid.training.protocols import Split
 
 import tausid
 from tausid import ConfigError, DivergenceError, StorageError
 from tausid.model.ensembles import EnsembleModel, trimmed_mean
 from tausid.storage import write_arrays
 from tausid.training.ensemble import Plan, combine, train_members
+from tausid.training.holdout import Split
 from tausid.training.interruption import interruptible
 from tausid.training.processes import LocalWorkers, usable_cores
 from tausid.training.progress import ProgressUpdate
 
-SMALL = {"tau": 2.0, **{name: value for name, value in problems.SMALL.items() if name != "progress"}}
+SMALL = {"recipe": "windows", "nx": 2, "tau": 2.0, "settings": problems.SMALL}
 QUIET = {"progress": None, "workers": 1}
 
 
@@ -67,7 +67,7 @@ def test_members_are_ranked_by_their_held_out_error(fitted):
 
 def test_the_worst_are_left_out(fitted):
     kept = tausid.fit(wiener_record(), seed=3, ensemble=3, keep=1, **SMALL, **QUIET)
-    assert [m.config.seed for m in kept.model.members] == [fitted.members[0].seed]
+    assert [m.provenance["seed"] for m in kept.model.members] == [fitted.members[0].seed]
     assert [entry["kept"] for entry in kept.model.provenance["members"]] == [True, False, False]
     assert "1 of 3 members are kept" in kept.message
 
@@ -145,7 +145,7 @@ def test_a_file_that_describes_no_ensemble_is_refused(tmp_path):
 def test_without_validation_members_stay_in_the_order_of_their_seeds(fitted):
     by_seed = sorted(fitted.members, key=lambda member: member.seed)
     result = combine(by_seed, Split((wiener_record(),), ()), keep=None, interrupted=False)
-    assert [model.config.seed for model in result.model.members] == [3, 4, 5]
+    assert [model.provenance["seed"] for model in result.model.members] == [3, 4, 5]
     assert np.isnan(result.model.scores).all()
     assert result.model.provenance["members"][0]["error"] is None
 
@@ -159,7 +159,7 @@ def test_without_validation_members_stay_in_the_order_of_their_seeds(fitted):
         ({"ensemble": 2, "workers": 0}, "`workers` must be"),
         ({"keep": 2}, "`keep` must come with `ensemble`; got keep=2 alone"),
         ({"workers": 2}, "`workers` must come with `ensemble`"),
-        ({"ensemble": 2, "keep": 1, "validation_fraction": 0.0}, "must have held-out data"),
+        ({"ensemble": 2, "keep": 1, "holdout": None}, "must have held-out data"),
     ],
 )
 def test_wrong_numbers_are_refused(settings, message):

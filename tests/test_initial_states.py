@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from problems import wiener_record
-from tausid.training.starting import settle_initial_samples
 
 import tausid
-from tausid import ConfigError, DataError, recipe_config
+from tausid import ConfigError, DataError, Record, recipes
 from tausid.engine.integrators import FixedStep
 from tausid.engine.networks import Polynomial, Zero
 from tausid.model.free_run import estimate_initial_state
 from tausid.model.initial import SEEN_STATES, FreeState
 from tausid.model.state_space import StateSpace
 from tausid.model.tau import Tau
-from tausid.storage import read_arrays, write_arrays
+from tausid.training.resolve import resolve
 
-QUICK = {"seed": 0, "nx": 2, "hidden": (3,), "network": "mlp", "activation": "tanh", "folds": 0, "finish_steps": 3,
-         "progress": None}  # fmt: skip
+
+def quick_fit(records: Record | list[Record], initial_samples: int | str = "auto") -> tausid.Model:
+    recipe = recipes.default(nx=2, hidden=(3,), network="mlp", activation="tanh", initial_samples=initial_samples)
+    recipe = recipe.change({"trainer.iterations": 3, "holdout": "none"})
+    return tausid.fit(records, recipe=recipe, seed=0, progress=None).model
+
+
+@pytest.fixture(scope="module")
+def thirty() -> tausid.Model:
+    """A model that estimates an initial state from thirty samples."""
+    return quick_fit(wiener_record(100), 30)
 
 
 def estimate(seen: list[float], y: float) -> float:
@@ -49,7 +56,7 @@ def test_a_minimum_that_is_about_as_low_does_not_change_the_estimate():
 
 def test_a_model_keeps_states_of_all_of_its_training_records():
     records = [wiener_record(100), wiener_record(60, seed=1)]
-    model = tausid.fit(records, **QUICK).model
+    model = quick_fit(records)
     seen = np.asarray(model.state_space.initial.seen)
     along = np.concatenate(
         [model.simulate(r, x0=x0).x for r, x0 in zip(records, model.state_space.initial.x0, strict=True)]
@@ -57,21 +64,6 @@ def test_a_model_keeps_states_of_all_of_its_training_records():
     assert seen.shape == (SEEN_STATES, 2)
     # Evenly in time, in single precision after training in double.
     np.testing.assert_allclose(seen, along[np.linspace(0, 159, SEEN_STATES).round().astype(int)], atol=1e-3)
-
-
-def test_a_file_of_before_has_no_such_states_and_begins_where_it_did(tmp_path):
-    record = wiener_record(100)
-    model = tausid.fit(record, **QUICK).model
-    path = tmp_path / "model.safetensors"
-    model.save(path)
-    arrays, content = read_arrays(path, kind="model")
-    assert arrays.pop("initial.seen").shape == (SEEN_STATES, 2)
-    write_arrays(path, arrays, kind="model", content=content)
-    before = tausid.load_model(path)
-    assert not np.asarray(before.state_space.initial.seen).any()
-    blind = dataclasses.replace(model.state_space.initial, seen=jnp.zeros((SEEN_STATES, 2)))
-    model = dataclasses.replace(model, state_space=eqx.tree_at(lambda s: s.initial, model.state_space, blind))
-    np.testing.assert_array_equal(before.simulate(record).y, model.simulate(record).y)
 
 
 @pytest.mark.parametrize(
@@ -86,17 +78,20 @@ def test_a_file_of_before_has_no_such_states_and_begins_where_it_did(tmp_path):
 )
 def test_a_free_initial_state_is_estimated_from_three_tau(samples, seconds, expected):
     record = wiener_record(samples)
-    config = recipe_config(nx=2)
-    tau = Tau(seconds * 10 * record.ts)
-    assert settle_initial_samples(config, tau, [record]).initial_samples == expected
-    assert settle_initial_samples(config, tau, [wiener_record(3200), record]).initial_samples == expected
-    for settled in (recipe_config(nx=2, initial_samples=7), recipe_config("windows")):
-        assert settle_initial_samples(settled, tau, [record]) is settled
+
+    def resolved(recipe: tausid.Recipe, *records: Record) -> int:
+        recipe = recipe.change({"holdout": "none"})
+        problem = resolve(recipe, records, tau=10 * seconds * record.ts, seed=0).problem
+        return problem.recipe.structure.samples_for_initial_state()
+
+    assert resolved(recipes.default(nx=2), record) == expected
+    assert resolved(recipes.default(nx=2), wiener_record(3200), record) == expected
+    assert resolved(recipes.default(nx=2, initial_samples=17), record) == 17
+    assert resolved(recipes.windows(nx=2), record) == 5  # what an encoder sees
 
 
-def test_as_many_samples_as_the_settings_say_find_the_state_and_are_not_scored():
-    record = wiener_record(100)
-    model = tausid.fit(record, **QUICK, initial_samples=30).model
+def test_as_many_samples_as_the_settings_say_find_the_state_and_are_not_scored(thirty):
+    record, model = wiener_record(100), thirty
     score = tausid.evaluate(model, record)
     assert (score.n_initial, score.n_skipped, score.n_scored) == (30, 30, 70)
     # What comes after them says nothing about the state.
@@ -104,11 +99,12 @@ def test_as_many_samples_as_the_settings_say_find_the_state_and_are_not_scored()
     np.testing.assert_array_equal(model.simulate(bent).x[0], model.simulate(record).x[0])
     bent = dataclasses.replace(record, y=np.where(np.arange(100)[:, None] < 29, record.y, record.y + 5))
     assert np.any(model.simulate(bent).x[0] != model.simulate(record).x[0])
-    assert tausid.evaluate(tausid.fit(record, **QUICK, initial_samples=3).model, record).n_initial == 10  # 5 nx
+    few = dataclasses.replace(model, structure=dataclasses.replace(model.structure, initial_samples=3))
+    assert tausid.evaluate(few, record).n_initial == 10  # 5 nx
 
 
-def test_half_of_a_short_record_is_left_to_be_simulated():
-    model = tausid.fit(wiener_record(100), **QUICK, initial_samples=30).model
+def test_half_of_a_short_record_is_left_to_be_simulated(thirty):
+    model = thirty
     assert [tausid.evaluate(model, wiener_record(n)).n_initial for n in (80, 60, 50, 41, 25)] == [30, 30, 25, 20, 20]
     with pytest.raises(DataError, match="'wiener' must have at least 21 samples for the initial state; got 20"):
         model.simulate(dataclasses.replace(wiener_record(20), name="wiener"))
@@ -116,13 +112,4 @@ def test_half_of_a_short_record_is_left_to_be_simulated():
 
 def test_the_number_of_samples_is_checked():
     with pytest.raises(ConfigError, match="`initial_samples` must be a whole number of at least 1; got 0"):
-        recipe_config(initial_samples=0)
-
-
-def test_a_file_of_before_estimates_from_as_many_samples_as_it_did(tmp_path):
-    path = tmp_path / "model.safetensors"
-    tausid.fit(wiener_record(100), **QUICK, initial_samples=30).model.save(path)
-    arrays, content = read_arrays(path, kind="model")
-    del content["config"]["initial_samples"]
-    write_arrays(path, arrays, kind="model", content=content)
-    assert tausid.evaluate(tausid.load_model(path), wiener_record(100)).n_initial == 20
+        tausid.Structure(initial_samples=0)

@@ -5,18 +5,19 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from tausid.training.objective import decayed_weights, trainable
 
-from tausid import Tau, recipe_config
-from tausid.model.build import build_state_space
-from tausid.training.losses import (
-    dae_penalty,
-    leading_minors,
-    negative_definite_barrier,
-    sigmoid_barrier,
-    simulation_error,
-    weight_decay,
-)
+from tausid import Structure, Tau
+from tausid.model.build import Weights, build_state_space
+from tausid.model.state_space import StateSpace
+from tausid.training.adam import decayed_weights
+from tausid.training.losses import simulation_error, weight_decay
+from tausid.training.paper import dae_penalty, leading_minors, negative_definite_barrier, sigmoid_barrier
+from tausid.training.problem import trainable
+
+
+def build(tau: Tau, n_records: int = 1, **structure) -> StateSpace:
+    parts = Structure(nx=2, hidden=(3,), **structure)
+    return build_state_space(parts, tau, Weights(), nu=1, ny=1, n_records=n_records, rng=np.random.default_rng(0))
 
 
 def test_the_simulation_error_is_the_mean_square_over_measured_samples():
@@ -47,10 +48,11 @@ def test_the_barrier_is_zero_just_where_the_matrix_is_negative_definite(n):
     rng = np.random.default_rng(n)
     seen = set()
     with jax.enable_x64(True):
+        compiled = jax.jit(negative_definite_barrier)
         for _ in range(200):
             A = rng.normal(size=(n, n)) - rng.uniform(0, 3) * np.eye(n)
             negative = np.linalg.eigvalsh(A + A.T).max() < 0
-            barrier = float(negative_definite_barrier(jnp.asarray(A)))
+            barrier = float(compiled(jnp.asarray(A)))
             assert (barrier == 0.0) == negative
             assert barrier == 0.0 or barrier >= 1.0
             seen.add(bool(negative))
@@ -86,17 +88,14 @@ def test_weight_decay_sums_all_squares():
 
 
 def test_weight_decay_leaves_tau_and_free_states_alone():
-    config = recipe_config("windows", nx=2, hidden=(3,), initial_state="free", horizon="full")
-    model = build_state_space(config, Tau(5.0), nu=1, ny=1, n_records=3, rng=np.random.default_rng(0))
+    model = build(Tau(5.0), n_records=3, initial_state="free")
     decayed = sum(np.size(leaf) for leaf in jax.tree.leaves(decayed_weights(model)))
     networks = (2 * 3 + 3 * 3 + 3 + 2 * 3) + (1 * 3 + 3 * 3 + 3 + 1 * 3)  # linear, W2, b2, W1 of f and of g
     assert decayed == networks
 
 
 def test_tau_is_trained_only_where_it_is_trainable():
-    config = recipe_config("windows", nx=2, hidden=(3,))
     for flag in (True, False):
-        tau = Tau(5.0, trainable=flag)
-        model = build_state_space(config, tau, nu=1, ny=1, n_records=1, rng=np.random.default_rng(0))
+        model = build(Tau(5.0, trainable=flag), initial_state="encoder")
         assert trainable(model).tau.factor is flag
         assert trainable(model).f.linear is True

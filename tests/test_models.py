@@ -7,21 +7,20 @@ import jax.test_util
 import numpy as np
 import pytest
 
-from tausid import Adaptive, ConfigError, FixedStep, Tau, recipe_config
+from tausid import Adaptive, ConfigError, FixedStep, Tau, recipes
 from tausid.engine.engines import Engine
 from tausid.engine.field import VectorField
 from tausid.engine.scan import rollout_scan
-from tausid.model.build import build_state_space
+from tausid.model.build import Weights, build_state_space
 from tausid.model.free_run import run
 from tausid.model.initial import Encoder, FreeState
 from tausid.model.state_space import StateSpace
 
 
-def model(tau: float | list[float] = 2.0, **settings) -> StateSpace:
-    config = recipe_config(
-        "windows", **{"nx": 3, "hidden": (8, 8), "weight_range": 0.5, "activation": "tanh", **settings}
-    )
-    return build_state_space(config, Tau(tau), nu=2, ny=1, n_records=2, rng=np.random.default_rng(5))
+def model(tau: float | list[float] = 2.0, weights: Weights | None = None, **structure) -> StateSpace:
+    structure = recipes.windows(**{"nx": 3, "hidden": (8, 8), "activation": "tanh", **structure}).structure
+    weights = weights or Weights(0.5)
+    return build_state_space(structure, Tau(tau), weights, nu=2, ny=1, n_records=2, rng=np.random.default_rng(5))
 
 
 INPUTS = np.random.default_rng(0).normal(size=(60, 2))
@@ -122,7 +121,7 @@ def test_the_encoder_sees_the_last_outputs_and_inputs(na, nb):
 
 
 def test_a_free_state_belongs_to_its_record():
-    m = model(initial_state="free", horizon="full")
+    m = model(initial_state="free")
     assert isinstance(m.initial, FreeState)
     m = eqx.tree_at(lambda t: t.initial.x0, m, jnp.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]))
     x = m.initial(jnp.zeros((0, 3, 2)), jnp.zeros((0, 3, 1)), jnp.array([1, 0, 1]))
@@ -130,9 +129,9 @@ def test_a_free_state_belongs_to_its_record():
 
 
 def test_the_start_value_of_a_is_a_named_choice():
-    zero_mean = model(A_start="zero-mean", weight_range=0.01)
-    minus_identity = model(A_start="-I", weight_range=0.01)
-    spread = np.linalg.eigvalsh(np.asarray(model(A_start="-MM'", weight_range=1e-9).A))
+    zero_mean = model(weights=Weights(0.01, A="zero-mean"))
+    minus_identity = model(weights=Weights(0.01, A="-I"))
+    spread = np.linalg.eigvalsh(np.asarray(model(weights=Weights(1e-9, A="-MM'")).A))
     assert -3.0 <= spread[0] < spread[-1] < 0  # the trace of MM' is below nx; the eigenvalues differ
     assert np.abs(zero_mean.A).max() <= 0.01
     np.testing.assert_allclose(minus_identity.A - zero_mean.A, -np.eye(3), atol=1e-7)  # rounding of -1 + 0.01
@@ -143,13 +142,13 @@ def test_a_tau_per_state_must_fit_the_states():
         model(tau=[1.0, 2.0])
 
 
-def test_the_dae_network_is_there_only_when_it_has_a_weight():
+def test_the_dae_network_is_there_only_when_it_is_asked_for():
     assert model().dae is None
-    assert model(dae_weight=1e3).dae is not None
+    assert model(dae=True).dae is not None
 
 
 def test_a_polynomial_model_simulates():
-    m = model(network="polynomial", weight_range=0.01)
+    m = model(network="polynomial", weights=Weights(0.01))
     x, y = run(m, jnp.asarray(X0), jnp.asarray(INPUTS), jnp.asarray(DT), FixedStep(), Engine())
     assert x.shape == (60, 3)
     assert np.isfinite(y).all()

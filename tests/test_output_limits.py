@@ -3,18 +3,19 @@ from __future__ import annotations
 import dataclasses
 import json
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import SMALL, wiener_record
+from problems import small_fit, wiener_record
 from typer.testing import CliRunner
 
 import tausid
-from tausid import ConfigError, Record, recipe_config
+from tausid import ConfigError, Record, recipes
 from tausid.cli import app
 from tausid.model.state_space import clip_straight
-from tausid.training.limits import describe_limits, find_limits, settle_limits
+from tausid.training.limits import describe_limits, find_limits, resolve_limits
 
 
 def railing_record(samples: int = 200, *, high: float = 0.5) -> Record:
@@ -44,24 +45,24 @@ def test_rest_at_the_ends_of_a_record_is_no_limit():
 
 
 def test_the_cascaded_tanks_run_over(benchmark_folder):
-    assert settle_limits("auto", [tausid.datasets.load("cascaded_tanks").train]) == ((None, 10.0),)
+    assert resolve_limits("auto", [tausid.datasets.load("cascaded_tanks").train]) == ((None, 10.0),)
 
 
 def test_one_pair_per_output_comes_of_all_ways_to_say_it():
     record = railing_record()
-    assert settle_limits("none", [record]) == "none"
-    assert settle_limits("auto", [record]) == ((None, 0.5),)
-    assert settle_limits("auto", [wiener_record(200)]) == "none"
-    assert settle_limits((0, 10), [record]) == ((0, 10),)
-    assert settle_limits(((None, 10.0),), [record]) == ((None, 10.0),)
+    assert resolve_limits("none", [record]) == "none"
+    assert resolve_limits("auto", [record]) == ((None, 0.5),)
+    assert resolve_limits("auto", [wiener_record(200)]) == "none"
+    assert resolve_limits((0, 10), [record]) == ((0, 10),)
+    assert resolve_limits(((None, 10.0),), [record]) == ((None, 10.0),)
     with pytest.raises(ConfigError, match="one pair per output; got 2 for 1 outputs"):
-        settle_limits(((0, 1), (0, 1)), [record])
+        resolve_limits(((0, 1), (0, 1)), [record])
 
 
 @pytest.mark.parametrize("wrong", ["sometimes", [1], [2, 1], [0, float("nan")], [[0, 1], 2], [], [True, 2]])
 def test_limits_that_are_none_are_refused(wrong):
     with pytest.raises(ConfigError, match="`output_limits` must be 'none', 'auto'"):
-        recipe_config(output_limits=wrong)
+        recipes.default().change({"structure.output_limits": wrong})
 
 
 def test_clipping_keeps_the_derivative():
@@ -73,8 +74,9 @@ def test_clipping_keeps_the_derivative():
 
 def test_a_fit_finds_limits_keeps_them_and_says_so(tmp_path):
     record = railing_record()
-    result = tausid.fit(record, tau=2.0, seed=0, **SMALL, output_limits="auto", out=tmp_path)
-    assert result.config.output_limits == ((None, 0.5),)
+    limited = {"structure.output_limits": "auto"}
+    result = small_fit(record, limited, out=tmp_path)
+    assert result.recipe.structure.output_limits == ((None, 0.5),)
     assert result.message.endswith("Simulated outputs are limited: y is at most 0.5.")
     # A thousand times the input drives any model of this plant far beyond the limit.
     far = Record.from_arrays(1e3 * record.u, record.y, ts=record.ts)
@@ -84,20 +86,14 @@ def test_a_fit_finds_limits_keeps_them_and_says_so(tmp_path):
     np.testing.assert_array_equal(tausid.load_model(path).simulate(far).y, simulated)
     free = dataclasses.replace(result.model.state_space, limits=None)
     assert np.nanmax(dataclasses.replace(result.model, state_space=free).simulate(far).y) > 0.6
-    again = tausid.fit(record, tau=2.0, seed=0, **SMALL, output_limits="auto", out=tmp_path, resume=True)
+    again = small_fit(record, limited, out=tmp_path, resume=True)
     assert again.steps == result.steps  # the checkpoint is of the same settings
     shown = CliRunner().invoke(app, ["info", str(path), "--json"])
-    assert json.loads(shown.stdout)["config"]["output_limits"] == [[None, 0.5]]
-
-
-def test_a_simulation_whose_states_explode_has_diverged_though_its_outputs_are_limited():
-    result = tausid.fit(railing_record(), tau=2.0, seed=0, **{**SMALL, "max_steps": 1}, output_limits=[-1, 0.5])
-    import equinox as eqx
-
+    assert json.loads(shown.stdout)["structure"]["output_limits"] == [[None, 0.5]]
+    # Where states explode, outputs that are limited hide it from nobody.
     wild = eqx.tree_at(lambda m: m.f.linear, result.model.state_space, replace_fn=lambda w: 1e3 + 0 * w)
-    assert dataclasses.replace(result.model, state_space=wild).simulate(railing_record(), throw=False).status == (
-        "diverged"
-    )
+    model = dataclasses.replace(result.model, state_space=wild)
+    assert model.simulate(record, throw=False).status == "diverged"
 
 
 def test_limits_in_words():
@@ -110,10 +106,10 @@ def test_limits_in_words():
 
 def test_knowing_the_limit_helps_where_the_record_rails():
     record = railing_record(400)
-    settings = {**SMALL, "max_steps": 600, "horizon": 40, "learning_rate": 1e-2, "seed": 0, "tau": 2.0}
+    settings = {"trainer.steps": 600, "trainer.horizon": 40, "trainer.learning_rate": 1e-2}
     scores = [
         tausid.evaluate(
-            tausid.fit(record.part(0, 300), **settings, output_limits=limits).model, record.part(300, 400)
+            small_fit(record.part(0, 300), {**settings, "structure.output_limits": limits}).model, record.part(300, 400)
         ).rmse["y"]
         for limits in ("none", "auto")
     ]

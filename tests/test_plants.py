@@ -10,10 +10,19 @@ import pytest
 from problems import PLANTS, Plant, multisine, oscillator_at
 
 import tausid
-from tausid import Record
+from tausid import FromLinear, Random, Record, Structure
 
-COMMON = {"recipe": "windows", "seed": 0, "nx": 2, "hidden": (16,), "activation": "tanh", "weight_range": 0.3,
-          "batch": 32, "weight_decay": 0.0, "validate_every": 100, "progress": None}  # fmt: skip
+STRUCTURE = Structure(nx=2, hidden=(16,), activation="tanh", initial_state="encoder")
+TRAINER = tausid.Adam(batch=32, weight_decay=0.0, validate_every=100)
+LINEAR = FromLinear(nonlinear="random", weight_range=0.3, bias_range=0.0)
+
+
+def fit(records, settings: dict[str, Any], **arguments) -> tausid.FitResult:
+    """A training by Adam with some settings by their keys, and `tau`, which is none."""
+    parts = {"start": Random(weight_range=0.3), "structure": STRUCTURE, "trainer": TRAINER}
+    changed = {**parts, **settings}
+    tau = changed.pop("tau", "bla")
+    return tausid.fit(records, recipe="windows", seed=0, tau=tau, settings=changed, progress=None, **arguments)
 
 
 @dataclass(frozen=True)
@@ -31,14 +40,33 @@ class Case:
 # Factors have a margin of a quarter to a half over what was found: seeds and processors differ by less.
 CASES = {
     "autonomous": Case(
-        2.0, 2.0, {"A_start": "zero-mean", "horizon": 100, "na": 10, "learning_rate": 1e-2}, records=5, samples=200
+        2.0,
+        2.0,
+        {"start.A": "zero-mean", "trainer.horizon": 100, "structure.na": 10, "trainer.learning_rate": 1e-2},
+        records=5,
+        samples=200,
     ),
-    "static": Case(1.2, 6.0, {"nx": 1, "tau": 1.0, "horizon": 20, "learning_rate": 1e-2}),
-    "integrator": Case(3.0, 11.0, {"init": "bla", "na": 10, "nb": 10, "horizon": 100, "learning_rate": 5e-3}),
+    "static": Case(1.2, 6.0, {"structure.nx": 1, "tau": 1.0, "trainer.horizon": 20, "trainer.learning_rate": 1e-2}),
+    "integrator": Case(
+        3.0,
+        11.0,
+        {
+            "start": LINEAR,
+            "structure.na": 10,
+            "structure.nb": 10,
+            "trainer.horizon": 100,
+            "trainer.learning_rate": 5e-3,
+        },
+    ),
     "lightly damped": Case(
-        2.5, 10.0, {"init": "bla", "na": 8, "nb": 8, "horizon": 100, "learning_rate": 2e-3}, early_steps=1000
+        2.5,
+        10.0,
+        {"start": LINEAR, "structure.na": 8, "structure.nb": 8, "trainer.horizon": 100, "trainer.learning_rate": 2e-3},
+        early_steps=1000,
     ),
-    "stiff": Case(1.5, 2.0, {"init": "bla", "substeps": 8, "horizon": 50, "learning_rate": 1e-2}),
+    "stiff": Case(
+        1.5, 2.0, {"start": LINEAR, "integration.substeps": 8, "trainer.horizon": 50, "trainer.learning_rate": 1e-2}
+    ),
 }
 
 
@@ -46,7 +74,7 @@ def identify(plant: Plant, case: Case, steps: int) -> float:
     """The RMSE of a free run over a new record, in units of the plant's noise, with a refined initial state."""
     train = [plant.record(case.samples, seed=seed, name=f"train {seed}") for seed in range(case.records)]
     held_out = plant.record(200, seed=50)
-    result = tausid.fit(train, validation=held_out, **{**COMMON, **case.settings, "max_steps": steps})
+    result = fit(train, {**case.settings, "trainer.steps": steps}, validation=held_out)
     test = plant.record(300, seed=70)
     return tausid.evaluate(result.model, test, x0="refine").rmse["y"] / plant.noise
 
@@ -83,8 +111,8 @@ def wiener_at(t: np.ndarray, *, seed: int, noise: float = 0.02) -> Record:
 
 def error_of_fit(t: np.ndarray, steps: int) -> float:
     """RMSE of a free run over a regular record of the same plant."""
-    settings = {**COMMON, "init": "bla", "hold": "first", "horizon": 60, "learning_rate": 5e-3, "max_steps": steps}
-    result = tausid.fit(wiener_at(t, seed=0), **settings)
+    settings = {"start": LINEAR, "integration.hold": "first", "trainer.horizon": 60, "trainer.learning_rate": 5e-3}
+    result = fit(wiener_at(t, seed=0), {**settings, "trainer.steps": steps})
     return tausid.evaluate(result.model, wiener_at(0.5 * np.arange(500), seed=9)).rmse["y"]
 
 

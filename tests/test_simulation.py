@@ -11,24 +11,27 @@ from scipy import signal
 from scipy.linalg import expm
 
 import tausid
-from tausid import ConfigError, DataError, DivergenceError, FixedStep, Record, Scaling, StorageError, Tau
-from tausid.model.build import build_state_space
+from tausid import ConfigError, DataError, DivergenceError, FixedStep, Integration, Record, Scaling, StorageError, Tau
+from tausid.model.build import Weights, build_state_space
+from tausid.model.course import longest_step, make_integrator
 from tausid.model.model import Model
+from tausid.storage import write_arrays
 
 TAU = 3.0
 
 
-def make_model(record: Record, **settings) -> Model:
-    config = tausid.recipe_config("windows", **{"nx": 2, "hidden": (8,), "weight_range": 0.3, **settings})
-    space = build_state_space(
-        config, Tau(TAU), nu=record.nu, ny=record.ny, n_records=1, rng=np.random.default_rng(config.seed)
-    )
+def make_model(
+    record: Record, *, integration: Integration | None = None, weights: Weights | None = None, **structure
+) -> Model:
+    structure = tausid.recipes.windows(**{"nx": 2, "hidden": (8,), **structure}).structure
+    rng, weights = np.random.default_rng(0), weights or Weights(0.3)
+    space = build_state_space(structure, Tau(TAU), weights, nu=record.nu, ny=record.ny, n_records=1, rng=rng)
     return Model(
         state_space=space,
         scaling=Scaling.from_records(record),
-        integrator=FixedStep(config.stepper, config.substeps, config.hold),
+        structure=structure,
+        integration=integration or Integration(),
         ts=record.ts,
-        config=config,
         input_names=record.input_names,
         output_names=record.output_names,
         input_units=record.input_units,
@@ -93,7 +96,7 @@ def test_a_step_far_below_the_training_clock_is_not_shifted(dt):
 
 def test_another_integrator_keeps_the_models_hold():
     record = wiener_record(80)
-    model = make_model(record, hold="first")
+    model = make_model(record, integration=Integration(hold="first"))
     own = model.simulate(record).y
     np.testing.assert_array_equal(model.simulate(record, integrator=FixedStep("rk4", 1)).y, own)
     other = model.simulate(record, integrator=FixedStep("rk4", 1, "zero")).y
@@ -139,7 +142,7 @@ def test_a_record_on_another_clock_gives_the_encoder_the_samples_it_was_trained_
 def test_a_free_initial_state_is_found_from_the_first_samples():
     record = oscillator_record(samples=200)
     later = record.part(60, 200)  # not at rest
-    model = true_oscillator(record, initial_state="free", horizon="full", substeps=4)
+    model = true_oscillator(record, initial_state="free", integration=Integration(substeps=4))
     simulation = model.simulate(later)
     assert simulation.n_skipped == 20
     np.testing.assert_allclose(simulation.y, later.y, atol=1e-4)  # least squares in single precision
@@ -150,29 +153,27 @@ def test_saving_and_loading_gives_the_same_simulation_bit_for_bit(tmp_path):
     record = wiener_record(80)
     for settings in (
         {},
-        {"initial_state": "free", "horizon": "full"},
-        {"network": "polynomial", "weight_range": 0.01},
-        {"hold": ("first",), "dae_weight": 1.0},
+        {"initial_state": "free"},
+        {"network": "polynomial", "weights": Weights(0.01)},
+        {"integration": Integration(hold=("first",)), "dae": True},
     ):
         model = make_model(record, **settings)
         loaded = tausid.load_model(model.save(tmp_path / "m.safetensors"))
         np.testing.assert_array_equal(loaded.simulate(record).y, model.simulate(record).y)
-        assert loaded.config == model.config
+        assert (loaded.structure, loaded.integration) == (model.structure, model.integration)
         assert loaded.integrator == model.integrator
         assert (loaded.tau, loaded.ts, loaded.input_names) == (model.tau, model.ts, model.input_names)
 
 
 def test_a_model_file_that_describes_no_model_is_refused(tmp_path):
-    from tausid.storage import write_arrays
-
-    path = write_arrays(tmp_path / "x", {}, kind="model", content={"config": {}})
+    path = write_arrays(tmp_path / "x", {}, kind="model", content={"structure": {}})
     with pytest.raises(StorageError, match="must describe a tausid model"):
         tausid.load_model(path)
 
 
 def test_a_free_initial_state_survives_a_simulation_that_is_not_finite():
     record = wiener_record(80)
-    model = make_model(record, initial_state="free", horizon="full")
+    model = make_model(record, initial_state="free")
     broken = eqx.tree_at(lambda m: m.f.linear, model.state_space, jnp.full((2, 3), jnp.nan))
     simulation = dataclasses.replace(model, state_space=broken).simulate(record, throw=False)
     assert simulation.status == "diverged"
@@ -253,34 +254,28 @@ def test_a_long_step_is_integrated_in_parts():
     found = model.simulate(sparse, x0=np.zeros(2)).y
     # Both take steps of at most 0.75 s of a system whose fastest time is 2 s: rk4 errs by about 1e-4.
     np.testing.assert_allclose(found, expected, atol=5e-4)
-    finer = dataclasses.replace(model, config=dataclasses.replace(model.config, max_dt=0.05))
+    finer = dataclasses.replace(model, integration=Integration(max_dt=0.05))
     assert finer.longest_step == pytest.approx(0.5)
 
 
 def test_max_dt_bounds_every_integration_step():
-    from tausid.model.course import longest_step, make_integrator
-
-    for ts, settings in ((1.0, {"max_dt": 0.3}), (1.0, {"max_dt": 5.0, "substeps": 2}), (1.0, {})):
-        config = tausid.recipe_config("windows", **settings)
-        step = longest_step(config, ts) / make_integrator(config, ts).substeps
+    for settings in ({"max_dt": 0.3}, {"max_dt": 5.0, "substeps": 2}, {}):
+        integration, ts = Integration(**settings), 1.0
+        step = longest_step(integration, ts) / make_integrator(integration, ts).substeps
         assert step <= settings.get("max_dt", 1.5) * (1 + 1e-9)
-        assert longest_step(config, ts) >= ts * (1 - 1e-3)  # a median step is not split
+        assert longest_step(integration, ts) >= ts * (1 - 1e-3)  # a median step is not split
 
 
 @pytest.mark.parametrize("hold", ["zero", "first"])
 def test_a_model_trained_at_four_seconds_simulates_at_one(hold):
     """The oscillator in slow motion: the exact answer at one second is known."""
     slow = Record.from_arrays(*_slow_oscillator(300, 4.0, hold, seed=0), ts=4.0)
-    settings = {
-        "recipe": "windows",
-        "nx": 2,
-        "hidden": (4,),
-        "horizon": 40,
-        "batch": 16,
-        "max_steps": 100,
-        "validate_every": 50,
-    }
-    result = tausid.fit(slow, seed=0, init="bla", hold=hold, substeps=2, progress=None, **settings)
+    start = tausid.FromLinear(nonlinear="random", weight_range=0.01, bias_range=0.0)
+    recipe = tausid.recipes.windows(nx=2, hidden=(4,)).change(
+        {"start": start, "trainer.horizon": 40, "trainer.batch": 16, "trainer.steps": 100,
+         "integration.hold": hold, "integration.substeps": 2}
+    )  # fmt: skip
+    result = tausid.fit(slow, seed=0, recipe=recipe, progress=None)
     fast = Record.from_arrays(*_slow_oscillator(1200, 1.0, hold, seed=5), ts=1.0)
     same = Record.from_arrays(*_slow_oscillator(300, 4.0, hold, seed=6), ts=4.0)
     score = tausid.evaluate(result.model, fast)
@@ -318,7 +313,7 @@ def test_an_encoder_on_one_clock_sees_a_jittered_record_resampled():
 
 def test_a_refined_initial_state_is_the_linear_least_squares_solution():
     record = oscillator_record(samples=200, noise=0.05)
-    model = true_oscillator(record, substeps=4, na=3, nb=3)
+    model = true_oscillator(record, integration=Integration(substeps=4), na=3, nb=3)
     simulation = model.simulate(record, x0="refine")
     assert (simulation.n_skipped, simulation.initial_state) == (3 + 20, "refine")
     # The response is linear in the state at sample 3: fitted to samples 3 to 22 by ordinary least squares.
@@ -332,7 +327,7 @@ def test_a_refined_initial_state_is_the_linear_least_squares_solution():
 def test_a_refined_initial_state_simulates_better_than_a_bad_encoder():
     record = oscillator_record(samples=300)
     later = record.part(60, 300)
-    model = true_oscillator(record, substeps=4)  # its encoder has random weights
+    model = true_oscillator(record, integration=Integration(substeps=4))  # its encoder has random weights
     encoded, refined = (tausid.evaluate(model, later, x0=way, skip=25) for way in ("encoder", "refine"))
     assert refined.rmse["y"] < 1e-3 < 0.1 * encoded.rmse["y"]
     assert (refined.n_initial, refined.n_skipped, refined.initial_state) == (25, 25, "refine")
@@ -343,7 +338,7 @@ def test_a_refined_initial_state_simulates_better_than_a_bad_encoder():
 def test_without_any_past_the_initial_state_is_free():
     record = oscillator_record(samples=200)
     later = record.part(60, 200)
-    model = true_oscillator(record, substeps=4, na=0, nb=0)
+    model = true_oscillator(record, integration=Integration(substeps=4), na=0, nb=0)
     simulation = model.simulate(later, x0="refine")
     assert simulation.n_skipped == 20
     np.testing.assert_allclose(simulation.y, later.y, atol=2e-4)  # from the first sample on
@@ -355,7 +350,7 @@ def test_a_given_state_and_the_default_say_what_they_are():
     model = make_model(record)
     assert model.simulate(record, x0=np.zeros(2)).initial_state == "given"
     np.testing.assert_array_equal(model.simulate(record, x0="encoder").y, model.simulate(record).y)
-    free = make_model(record, initial_state="free", horizon="full")
+    free = make_model(record, initial_state="free")
     assert free.simulate(record).initial_state == "free"
     np.testing.assert_array_equal(free.simulate(record, x0="refine").y, free.simulate(record).y)
     with pytest.raises(ConfigError, match="`x0` 'encoder' must have a model with an encoder"):

@@ -30,7 +30,7 @@ class ExecutorError(TausidError, RuntimeError):
 
 
 class DivergenceError(TausidError, RuntimeError):
-    """A simulation or a training left the finite numbers."""
+    """A simulation or a training diverged: NaN or infinity came out."""
 
 
 class MissingExtraError(TausidError, ImportError):

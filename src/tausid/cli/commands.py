@@ -12,7 +12,6 @@ import typer
 
 from tausid.cli.options import (
     X0,
-    Columns,
     Data,
     Fill,
     Inputs,
@@ -26,12 +25,10 @@ from tausid.cli.options import (
     Time,
     Ts,
     Units,
-    data_sums,
     parse_settings,
     parse_shortcuts,
     parse_tau,
-    read_fit_data,
-    read_part,
+    read_columns,
 )
 from tausid.cli.plot import plot_app
 from tausid.cli.report import report_command
@@ -117,10 +114,11 @@ def fit(
     from tausid.cli.printing import describe_physics, describe_tau, print_json, print_pairs, print_scores
     from tausid.cli.report import write_report_if_possible
     from tausid.cli.runs import prepare_run
+    from tausid.data.sources import read_fit_data, source_files
     from tausid.model.evaluation import check_skip
-    from tausid.results.runs import Run, write_run
+    from tausid.results.runs import Run, file_sums, write_run
 
-    columns = Columns(input, output, ts, time, unit, fill, prepare)
+    columns = read_columns(input, output, ts, time, unit, fill, prepare)
     records = read_fit_data(
         data, columns, validation=validation, test=test, test_inputs=test_input, test_outputs=test_output
     )
@@ -151,7 +149,7 @@ def fit(
         print(f"{result.message}\nresume with: {_command(folder)} --resume", file=sys.stderr)
         raise typer.Exit(130)
     run = Run.from_result(result, train=records.train, tests=records.tests, skip=skip)
-    sources = data_sums([*data, *(validation or ()), *(test or ())])
+    sources = file_sums(source_files([*data, *(validation or ()), *(test or ())]))
     run = replace(run, name=records.name, command=_command(folder), sources=sources)
     paths, summary = write_run(folder, run)
     page = write_report_if_possible(folder) if report else {}
@@ -188,7 +186,7 @@ def look(
 
     if plot is not None:
         check_picture(plot)
-    channels = channels_to_look_at(data, Columns(input, output, ts, time, fill=fill, prepare=prepare), part)
+    channels = channels_to_look_at(data, read_columns(input, output, ts, time, fill=fill, prepare=prepare), part)
     found = inspect_channels(channels)
     picture = None if plot is None else save_figure(plot_record(channels), plot)
     if json:
@@ -222,9 +220,10 @@ def tau(
     """Say what tau should be, and why."""
     from tausid.cli.printing import print_json, print_pairs
     from tausid.cli.tau import describe_estimate, estimate, estimate_dict
+    from tausid.data.sources import read_part
     from tausid.results.plots import check_picture, plot_tau, save_figure
 
-    columns = Columns(input, output, ts, time, fill=fill, prepare=prepare)
+    columns = read_columns(input, output, ts, time, fill=fill, prepare=prepare)
     records = read_part(data, columns, "train" if data[0].startswith("@") else None)
     options = {"seed": seed, "trials": trials, "search": search, "out": out}
     if plot is not None:
@@ -256,9 +255,10 @@ def simulate(
     """Simulate a model over the inputs of a record and write the outputs to a CSV file."""
     import tausid
     from tausid.cli.runs import write_simulation
+    from tausid.data.sources import read_part
 
     loaded = tausid.load_model(model)
-    record = read_part([data], Columns(input, output, ts, time, fill=fill, prepare=prepare), part)[0]
+    record = read_part([data], read_columns(input, output, ts, time, fill=fill, prepare=prepare), part)[0]
     simulation = loaded.simulate(record, dt=dt, x0=x0)
     path = write_simulation(out, record, simulation)
     print(f"simulated {len(simulation.t)} samples of {record.name}, the first {simulation.n_skipped} for the "
@@ -283,10 +283,11 @@ def evaluate(
     """Score a model on records by free-run simulation, in physical units."""
     import tausid
     from tausid.cli.printing import print_json, print_scores
+    from tausid.data.sources import read_part
     from tausid.results.runs import describe_model, score_dict
 
     loaded = tausid.load_model(model)
-    records = read_part(data, Columns(input, output, ts, time, fill=fill, prepare=prepare), part)
+    records = read_part(data, read_columns(input, output, ts, time, fill=fill, prepare=prepare), part)
     scores = tausid.evaluate_records(loaded, records, skip=skip, x0=x0)
     if json:
         print_json({**score_dict(scores), **describe_model(loaded, model)})

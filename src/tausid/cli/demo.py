@@ -13,7 +13,8 @@ from tausid.cli.printing import describe_tau, print_pairs, print_scores
 from tausid.cli.report import write_report_if_possible
 from tausid.cli.runs import write_simulation
 from tausid.data.records import Dataset
-from tausid.results.runs import Run, write_run
+from tausid.errors import MissingExtraError
+from tausid.results.runs import Experiment, Run, write_run
 from tausid.storage import check_writable
 
 # Most seconds for the download of the record; the demo goes on without it.
@@ -69,13 +70,22 @@ def load_tanks() -> Dataset:
 def _write(out: Path, run: Run) -> dict[str, Path]:
     paths, _ = write_run(out, run)
     test, *_ = run.of_role("test")
-    figure = tausid.plots.plot_simulation(test.record, test.simulation)
     return {
         "model": paths["model"],
         "simulation": write_simulation(out / "simulation.csv", test.record, test.simulation),
-        "picture": tausid.plots.save_figure(figure, out / "simulation.png"),
+        **_write_picture(out, test),
         **write_report_if_possible(out),
     }
+
+
+def _write_picture(out: Path, test: Experiment) -> dict[str, Path]:
+    """The picture of a simulation; a note without matplotlib, as the model itself is whole."""
+    try:
+        figure = tausid.plots.plot_simulation(test.record, test.simulation)
+        return {"picture": tausid.plots.save_figure(figure, out / "simulation.png")}
+    except MissingExtraError as missing:
+        print(f"note: no picture was written: {missing}", file=sys.stderr)
+        return {}
 
 
 def _say(stage: str) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tausid.cli.options import Columns, read_part
 from tausid.cli.printing import print_columns, print_pairs
 from tausid.data.readers import Channels, read_channels
+from tausid.data.sources import Columns, read_part
 from tausid.errors import ConfigError
 
 if TYPE_CHECKING:

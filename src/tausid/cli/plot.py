@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tausid.cli.options import Columns, Inputs, OneFile, Outputs, Part, Skip, Time, Ts, Units, read_part
+from tausid.cli.options import Inputs, OneFile, Outputs, Part, Skip, Time, Ts, Units, read_columns
 from tausid.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,7 +38,9 @@ def plot_scaling(
     part: Part = None,
 ) -> None:
     """Outputs over seconds and over normalized time."""
-    record = read_part([data], Columns(input, output, ts, time, unit), part)[0]
+    from tausid.data.sources import read_part
+
+    record = read_part([data], read_columns(input, output, ts, time, unit), part)[0]
 
     def draw() -> Figure:
         from tausid.results.plots import plot_time_scaling
@@ -62,7 +64,9 @@ def plot_simulation(
     part: Part = None,
 ) -> None:
     """Measured outputs against the simulations of one or several models, residuals below."""
-    record = read_part([data], Columns(input, output, ts, time, unit), part)[0]
+    from tausid.data.sources import read_part
+
+    record = read_part([data], read_columns(input, output, ts, time, unit), part)[0]
     names = name_models(models, label)
 
     def draw() -> Figure:
@@ -94,7 +98,9 @@ def plot_residuals(
     part: Part = None,
 ) -> None:
     """Correlation of a model's residuals with themselves and with the inputs, and what it says."""
-    record = read_part([data], Columns(input, output, ts, time, unit), part)[0]
+    from tausid.data.sources import read_part
+
+    record = read_part([data], read_columns(input, output, ts, time, unit), part)[0]
 
     def draw() -> Figure:
         from tausid.results.plots import plot_residuals
@@ -119,7 +125,9 @@ def plot_states(
     part: Part = None,
 ) -> None:
     """The normalized states along a simulation."""
-    record = read_part([data], Columns(input, output, ts, time), part)[0]
+    from tausid.data.sources import read_part
+
+    record = read_part([data], read_columns(input, output, ts, time), part)[0]
 
     def draw() -> Figure:
         from tausid.results.plots import plot_states
@@ -172,7 +180,9 @@ def plot_bla(
     part: Part = None,
 ) -> None:
     """Poles and frequency response of the best linear approximation."""
-    record = read_part([data], Columns(input, output, ts, time), part)[0]
+    from tausid.data.sources import read_part
+
+    record = read_part([data], read_columns(input, output, ts, time), part)[0]
 
     def draw() -> Figure:
         from tausid.linear import estimate_bla, estimate_frf

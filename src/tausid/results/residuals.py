@@ -72,21 +72,31 @@ class ResidualTest:
         """
         return [sentence for output in range(len(self.output_names)) for sentence in self._sentences(output)]
 
+    def missed_dynamics(self) -> list[str]:
+        """Where residuals are correlated with inputs, in sentences.
+
+        Returns:
+            One sentence per such output and input.
+        """
+        return [self._on_input(int(output), int(channel)) for output, channel in np.argwhere(self.correlated)]
+
+    def _on_input(self, output: int, channel: int) -> str:
+        name, source = self.output_names[output], self.input_names[channel]
+        curve, bound = self.cross[:, output, channel], self.cross_bound[:, output, channel]
+        if self.correlated[output, channel]:
+            return (
+                f"Residuals of {name} are correlated with {source} at lags "
+                f"{_ranges(self.lags, np.abs(curve) > bound)} (up to {np.abs(curve).max():.2f}): the model misses "
+                "dynamics there."
+            )
+        return (
+            f"Residuals of {name} are not correlated with {source} at lags 0 to {self.lags[-1]:.4g} s, as far as "
+            f"this record can tell: up to {np.min(bound):.2f} may be chance."
+        )
+
     def _sentences(self, output: int) -> Iterator[str]:
-        name, longest = self.output_names[output], self.lags[-1]
-        for channel, source in enumerate(self.input_names):
-            curve, bound = self.cross[:, output, channel], self.cross_bound[:, output, channel]
-            outside = np.abs(curve) > bound
-            if outside.any():
-                yield (
-                    f"Residuals of {name} are correlated with {source} at lags {_ranges(self.lags, outside)} (up to "
-                    f"{np.abs(curve).max():.2f}): the model misses dynamics there."
-                )
-            else:
-                yield (
-                    f"Residuals of {name} are not correlated with {source} at lags 0 to {longest:.4g} s, as far as "
-                    f"this record can tell: up to {np.min(bound):.2f} may be chance."
-                )
+        name = self.output_names[output]
+        yield from (self._on_input(output, channel) for channel in range(len(self.input_names)))
         if self.white[output]:
             yield f"Residuals of {name} are white: what is left looks like measurement noise."
         else:

@@ -287,4 +287,4 @@ def _check_begun(folder: Path, *, resume: bool) -> None:
 def _constants(plan: StudySpec) -> dict[str, Any]:
     """What must not change between a study's beginning and its end; axes and variants may grow."""
     train, tests = load_source(plan.source)
-    return {**plan.settings, "data": fingerprint((train, *tests))}
+    return {**plan.settings, "data": fingerprint((*train, *tests))}

@@ -8,10 +8,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from tausid.data import datasets
-from tausid.data.preparation import prepare
-from tausid.data.readers import read
 from tausid.data.records import Record
+from tausid.data.sources import Columns, read_fit_data
 from tausid.errors import ConfigError, unknown_name
 
 # Keys of [data] that are lists, each with an example.
@@ -105,26 +103,15 @@ def _path(name: str, folder: Path) -> str:
 
 
 @functools.lru_cache(maxsize=4)
-def load_source(source: DataSource) -> tuple[Record, tuple[Record, ...]]:
-    """The training record, and the test records; read once per process."""
-    if source.train.startswith("@"):
-        dataset = datasets.load(source.train.removeprefix("@"))
-        tests = tuple(prepare(record, *source.prepare) for record in dataset.tests)
-        return prepare(dataset.train, *source.prepare), tests
-    train = _read(source.train, source.inputs, source.outputs, source)
-    if source.test is None and not source.test_outputs:
-        return train, ()
-    inputs, outputs = source.test_inputs or source.inputs, source.test_outputs or source.outputs
-    return train, (_read(source.test or source.train, inputs, outputs, source),)
-
-
-def _read(path: str, inputs: tuple[str, ...], outputs: tuple[str, ...], source: DataSource) -> Record:
-    record = read(
-        path,
-        inputs=list(inputs) or None,
-        outputs=list(outputs) or None,
-        ts=source.ts,
-        time=source.time,
-        fill=source.fill,
+def load_source(source: DataSource) -> tuple[tuple[Record, ...], tuple[Record, ...]]:
+    """The training records, and the test records; read once per process."""
+    columns = Columns(source.inputs, source.outputs, source.ts, source.time, fill=source.fill, prepare=source.prepare)
+    data = read_fit_data(
+        [source.train],
+        columns,
+        validation=None,
+        test=None if source.test is None else [source.test],
+        test_inputs=source.test_inputs,
+        test_outputs=source.test_outputs,
     )
-    return prepare(record, *source.prepare)
+    return data.train, data.tests

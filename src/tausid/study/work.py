@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tausid.data.records import Record, as_records
+from tausid.data.clocks import median_step
+from tausid.data.records import Record
 from tausid.model.evaluation import Scores, evaluate_records
 from tausid.results.runs import Run, write_run
 from tausid.storage import check_writable
@@ -65,12 +66,12 @@ def _execute(job: Job) -> dict[str, Any]:
     return {**describe_result(result), **rmse_columns(scores), "model": f"{job.folder.name}/model.safetensors"}
 
 
-def _fit(job: Job, train: Record, tests: Sequence[Record]) -> FitResult:
+def _fit(job: Job, train: Sequence[Record], tests: Sequence[Record]) -> FitResult:
     settings = settings_of(job.choices)
     choices = {key: value for key, value in job.choices.items() if key not in settings}
     ratio = choices.pop("ts_over_tau", None)
     if ratio is not None:
-        choices["tau"] = (train.ts / np.asarray(ratio)).tolist()
+        choices["tau"] = (median_step(train) / np.asarray(ratio)).tolist()
     return fit(train, test=tests or None, out=job.folder, resume=True, progress=None, settings=settings, **choices)
 
 
@@ -115,5 +116,5 @@ def _named(column: str, rmse: Mapping[str, float]) -> dict[str, float | None]:
 def check_job(job: Job) -> None:
     """Check that the data are available and that the choices fit them, before any worker begins."""
     train, tests = load_source(job.source)
-    recipe = resolve_holdout(recipe_of(job.choices, train), as_records(train), None)
+    recipe = resolve_holdout(recipe_of(job.choices, train), train, None)
     split_records(recipe, train, validation=None, test=tests or None)

@@ -1,4 +1,4 @@
-"""What is trained on what, and the score that decides which model is the best."""
+"""A model, its records and its recipe, ready to be trained, and the score that decides which model is the best."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What is trained on what; constant during training.
+    """A model, its records and its recipe; constant during training.
 
     Args:
         recipe: what is done, with nothing left to the data.

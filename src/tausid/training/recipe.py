@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -187,6 +188,8 @@ class Adam:
         check_choice("window_order", self.window_order, ("random", "epochs"))
         check_number("weight_decay", self.weight_decay)
         check_number("dae_weight", self.dae_weight)
+        if self.barrier is not None and not isinstance(self.barrier, Barrier):
+            raise ConfigError(f"`barrier` must be a Barrier, or none; got {self.barrier!r}. Set trainer.barrier=none.")
         _check_output_weights(self.output_weights)
 
     @property
@@ -337,15 +340,13 @@ class Recipe:
             ConfigError: an unknown key (the nearest known one is named), a key of another trainer, or a value that
                 breaks its rule.
         """
-        parts = {key: value for key, value in settings.items() if "." not in key}
-        recipe = dataclasses.replace(self, **{part: _as_part(self, part, value) for part, value in parts.items()})
-        changed: dict[str, Any] = {}
-        for key, value in settings.items():
-            if "." in key:
-                part, _, rest = key.partition(".")
-                held = changed.get(part, _part_of(recipe, part))
-                changed[part] = _changed(held, part, rest, as_settings({"": value})[""])
-        return dataclasses.replace(recipe, **changed)
+        changed = {part: _as_part(self, part, value) for part, value in settings.items() if "." not in part}
+        for key, value in as_settings(settings).items():
+            part, dot, rest = key.partition(".")
+            if dot:
+                held = changed[part] if part in changed else _part_of(self, part)
+                changed[part] = _changed(held, part, rest, value)
+        return dataclasses.replace(self, **changed)  # parts must go together only now
 
     def with_structure(self, **settings: Any) -> Recipe:
         """The recipe with other settings of its structure.
@@ -385,7 +386,12 @@ PARTS: dict[str, tuple[type[Any], ...]] = {
     "search": (Search, Fixed),
 }
 # Which recipes use a kind of start or trainer, for messages.
-USED_BY = {LevenbergMarquardt: "default", FromLinear: "default", Adam: "windows and paper", Random: "windows and paper"}
+USED_BY = {
+    LevenbergMarquardt: "the recipe default has",
+    FromLinear: "the recipe default has",
+    Adam: "the recipes windows and paper have",
+    Random: "the recipes windows and paper have",
+}
 
 
 def setting_names() -> Iterator[str]:
@@ -398,8 +404,18 @@ def setting_names() -> Iterator[str]:
 
 def _part_of(recipe: Recipe, part: str) -> Any:
     if part not in PARTS:
-        raise ConfigError(unknown_name("setting", part, setting_names()))
+        raise ConfigError(_unknown_setting(part))
     return getattr(recipe, part)
+
+
+def _unknown_setting(key: str) -> str:
+    """Names the nearest known setting: of the same last word in any part, or of similar letters."""
+    names, last = list(setting_names()), key.rpartition(".")[2]
+    same = [name for name in names if name.rpartition(".")[2] == last]
+    same += [f"{part}={last}" for part, kinds in PARTS.items() for kind in kinds if getattr(kind, "kind", "") == last]
+    similar = difflib.get_close_matches(key, names, n=1) or difflib.get_close_matches(f"trainer.{last}", names, n=1)
+    hint = f"Did you mean {' or '.join(same or similar)}?" if same or similar else f"Its parts are {', '.join(PARTS)}."
+    return f"unknown setting {key!r}; settings have names such as trainer.iterations. {hint}"
 
 
 def _as_part(recipe: Recipe, part: str, value: Any) -> Any:
@@ -421,17 +437,22 @@ def _changed(held: Any, part: str, key: str, value: Any) -> Any:
         return dataclasses.replace(held, barrier=_changed(barrier, "trainer.barrier", key[8:], value))
     if key == "barrier" and value in ("none", None):
         value = None
-    if dataclasses.is_dataclass(held) and key in (item.name for item in dataclasses.fields(held)):
-        return dataclasses.replace(held, **{key: value})  # type: ignore[type-var]
+    if _has(type(held), key):
+        return dataclasses.replace(held, **{key: value})
     for kind in PARTS.get(part, ()):
-        if key in (item.name for item in dataclasses.fields(kind)):
+        if not isinstance(held, kind) and _has(kind, key):
             if part == "holdout":
                 return kind(**{key: value})
             raise ConfigError(
-                f"`{part}.{key}` is a setting of {kind.__name__}, which the recipe {USED_BY[kind]} has; this one has "
-                f"{type(held).__name__}. Choose that recipe, or set {part}={kind.kind}."
+                f"`{part}.{key}` is a setting of {kind.__name__}, which {USED_BY[kind]}; this one has "
+                f"{type(held).__name__}. Choose such a recipe, or set {part}={kind.kind}."
             )
-    raise ConfigError(unknown_name("setting", f"{part}.{key}", setting_names()))
+    raise ConfigError(_unknown_setting(f"{part}.{key}"))
+
+
+def _has(kind: type[Any], key: str) -> bool:
+    names = [item.name for item in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
+    return key in names or (key.startswith("barrier.") and "barrier" in names)
 
 
 def _part_as_dict(part: Any) -> Any:

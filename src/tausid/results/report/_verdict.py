@@ -139,7 +139,7 @@ def _check_residuals(tests: Sequence[ResidualTest | str]) -> Iterator[Check]:
         if isinstance(test, str):
             yield Check("note", f"The residuals could not be tested: {test}")
         elif test.correlated.any():
-            yield from (Check("note", words) for words in test.describe() if "misses dynamics there" in words)
+            yield from (Check("note", sentence) for sentence in test.missed_dynamics())
         elif test.input_names:
             yield Check("good", "Residuals are not correlated with earlier inputs, as far as this record can tell: "
                                 f"up to {test.cross_bound.min():.2f} may be chance.")  # fmt: skip

@@ -1,0 +1,156 @@
+"""From a user's words to records: files, folders and `@NAME` of a known dataset, for command line and studies alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tausid.data import datasets
+from tausid.data.preparation import prepare
+from tausid.data.readers import ENDINGS, read
+from tausid.data.records import Dataset, Record
+from tausid.errors import ConfigError, DataError
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How a file is to be read.
+
+    Args:
+        inputs: input columns.
+        outputs: output columns.
+        ts: sampling time in seconds.
+        time: time column, instead of `ts`.
+        units: unit of each channel by its name.
+        fill: what to do about missing inputs.
+        prepare: steps of preparation, in order.
+    """
+
+    inputs: Sequence[str] | None
+    outputs: Sequence[str] | None
+    ts: float | None
+    time: str | None
+    units: Mapping[str, str] | None = None
+    fill: str | None = None
+    prepare: Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
+class FitData:
+    """What a fit is given.
+
+    Args:
+        train: the training records.
+        validation: records to choose the best model with; may be empty.
+        tests: records to score at the end; may be empty.
+        name: what to call the data.
+    """
+
+    train: tuple[Record, ...]
+    validation: tuple[Record, ...]
+    tests: tuple[Record, ...]
+    name: str
+
+
+def read_record(data: str, columns: Columns) -> Record:
+    """A record from a file."""
+    inputs = list(columns.inputs) if columns.inputs else None
+    outputs = list(columns.outputs) if columns.outputs else None
+    record = read(
+        data, inputs=inputs, outputs=outputs, ts=columns.ts, time=columns.time, units=columns.units, fill=columns.fill
+    )
+    return prepare(record, *(columns.prepare or ()))
+
+
+def read_records(data: Sequence[str], columns: Columns) -> tuple[Record, ...]:
+    """Records from files, and from all files of folders; each has a name of its own."""
+    paths = [path for item in data for path in _files(item)]
+    records = [read_record(path, columns) for path in paths]
+    names = [record.name for record in records]
+    return tuple(
+        record if names.count(record.name) == 1 else replace(record, name=path)
+        for record, path in zip(records, paths, strict=True)
+    )
+
+
+def _files(item: str) -> list[str]:
+    if not Path(item).is_dir():
+        return [item]
+    found = sorted(str(path) for path in Path(item).iterdir() if path.suffix.lower() in ENDINGS)
+    if not found:
+        raise DataError(
+            f"folder {item!r} must hold data files ({', '.join(ENDINGS)}); it has none. Check the path, or name the "
+            "files."
+        )
+    return found
+
+
+def read_part(data: Sequence[str], columns: Columns, part: str | None) -> tuple[Record, ...]:
+    """The records to simulate: those of files, or one part of a known dataset."""
+    known = _known_dataset(data)
+    if known is None:
+        if part is not None:
+            raise ConfigError(f"`--part` is for known datasets, @NAME; {data[0]} is a file. Leave it out.")
+        return read_records(data, columns)
+    if part not in (None, "train", "test"):
+        raise ConfigError(f"`--part` must be train or test; got {part!r}. Choose one of these.")
+    dataset = _load(known, columns)
+    return _prepared((dataset.train,) if part == "train" else dataset.tests, columns)
+
+
+def _prepared(records: Sequence[Record], columns: Columns) -> tuple[Record, ...]:
+    return tuple(prepare(record, *(columns.prepare or ())) for record in records)
+
+
+def read_fit_data(
+    data: Sequence[str],
+    columns: Columns,
+    *,
+    validation: Sequence[str] | None,
+    test: Sequence[str] | None,
+    test_inputs: Sequence[str] | None,
+    test_outputs: Sequence[str] | None,
+) -> FitData:
+    """Training data and, where there are any, validation and test data."""
+    known = _known_dataset(data)
+    if known is not None:
+        others = {"--test": test, "--test-input": test_inputs, "--test-output": test_outputs}
+        dataset = _load(known, columns, **others, **{"--validation": validation})
+        return FitData(_prepared((dataset.train,), columns), (), _prepared(dataset.tests, columns), dataset.name)
+    train = read_records(data, columns)
+    held_out = read_records(validation, columns) if validation else ()
+    name = Path(data[0]).resolve().stem
+    if not test and not test_inputs and not test_outputs:
+        return FitData(train, held_out, (), name)
+    if not test and not test_outputs:
+        raise DataError(
+            "test columns of the same file must include an output; got only --test-input. Add --test-output."
+        )
+    also = replace(columns, inputs=test_inputs or columns.inputs, outputs=test_outputs or columns.outputs, units=None)
+    return FitData(train, held_out, read_records(test or data, also), name)
+
+
+def _known_dataset(data: Sequence[str]) -> str | None:
+    named = [item for item in data if item.startswith("@")]
+    if named and len(data) > 1:
+        raise ConfigError(
+            f"a known dataset must come alone; got {' '.join(data)}. Give {named[0]}, or files and folders."
+        )
+    return named[0] if named else None
+
+
+def source_files(data: Sequence[str]) -> list[str]:
+    """The files behind what was given: those of folders and of known datasets, too."""
+    known = [str(path) for item in data if item.startswith("@") for path in datasets.fetch(item.removeprefix("@"))]
+    return [*known, *(path for item in data if not item.startswith("@") for path in _files(item))]
+
+
+def _load(data: str, columns: Columns, **options: Any) -> Dataset:
+    """A known dataset; options that describe a file are refused, not ignored."""
+    described = {"--input": columns.inputs, "--output": columns.outputs, "--ts": columns.ts, "--time": columns.time}
+    for name, value in {**described, "--unit": columns.units, "--fill": columns.fill, **options}.items():
+        if value:
+            raise ConfigError(f"`{name}` is for files; {data} is a known dataset with its own channels. Leave it out.")
+    return datasets.load(data.removeprefix("@"))
