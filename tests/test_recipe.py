@@ -239,14 +239,6 @@ def test_nothing_of_a_structure_is_left_to_the_data(name, record, clock):
         assert value == "auto" or getattr(found.structure, key) == value
 
 
-def test_nothing_is_left_to_the_data_with_known_equations():
-    record, tanks = tausid.datasets.simulate_tanks(samples=60, seed=0).train, tausid.physics.CascadedTanks()
-    asked = change_recipe("default", record, physics=tanks)
-    found = resolve(asked, record, tau="bla", seed=0, plant=tanks).problem.recipe
-    assert "auto" not in dataclasses.asdict(found.structure).values()
-    assert found.structure.nx == len(tanks.states)
-
-
 @pytest.mark.parametrize(
     ("lengths", "holdout"),
     [

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from problems import OSCILLATOR_A, SMALL, oscillator_record, small_fit, wiener_record
@@ -593,7 +594,7 @@ def test_the_validation_score_pools_records_by_their_length(usual):
 
 @pytest.mark.parametrize("steps", [1, 3, 50])
 def test_the_norm_of_a_constant_gradient_is_its_norm_from_the_first_step_on(steps):
-    gradient = {"a": np.array([3.0, 0.0]), "b": np.array(4.0)}
+    gradient = {"a": jnp.array([3.0, 0.0]), "b": jnp.array(4.0)}
     state = adam.Moments.start(gradient)
     moments = state.moments
     for _ in range(steps):

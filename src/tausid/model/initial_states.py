@@ -162,7 +162,7 @@ class StateFinder:
             return True
         if self.past_span is not None:
             low, high = self.past_span
-            return low * (1 - UNIFORM_TOLERANCE) <= ago[0] <= high * (1 + UNIFORM_TOLERANCE)
+            return bool(low * (1 - UNIFORM_TOLERANCE) <= ago[0] <= high * (1 + UNIFORM_TOLERANCE))
         steps = -np.diff(ago, append=0.0)
         # A record that counts as uniform, on a clock that counts as the model's, is off by up to two tolerances.
         return bool(np.all(np.abs(steps - self.ts) <= 3 * UNIFORM_TOLERANCE * self.ts))

@@ -303,7 +303,7 @@ def _moving(problem: Problem) -> PyTree[bool]:
     return eqx.tree_at(lambda m: m.initial, trained, nothing)
 
 
-def _arrays(*trees: PyTree) -> tuple[PyTree[Array], ...]:
+def _arrays(*trees: PyTree) -> tuple[PyTree, ...]:
     return tuple(eqx.filter(tree, eqx.is_inexact_array) for tree in trees)
 
 

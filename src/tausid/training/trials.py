@@ -185,7 +185,7 @@ def _error_at(curve: FoldCurve, step: int) -> float:
     return curve.errors[int(np.searchsorted(curve.steps, step, side="right")) - 1]
 
 
-def geometric_mean(scores: Float[np.ndarray, "folds steps"], weights: Sequence[float]) -> Float[np.ndarray, "steps"]:
+def geometric_mean(scores: Float[np.ndarray, "folds steps"], weights: Sequence[int]) -> Float[np.ndarray, "steps"]:
     """Weighted geometric means over the folds: what counts is by how much each of them gets better."""
     return np.exp(np.average(np.log(np.maximum(scores, np.finfo(float).tiny)), axis=0, weights=weights))
 
