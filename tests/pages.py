@@ -13,6 +13,7 @@ import tausid
 from tausid import Record
 from tausid.model.course import Simulation
 from tausid.results.runs import Experiment, Run
+from tausid.results.runs._run import linear_rmse
 from tausid.training import HistoryRow
 
 SCRIPT = "<script>alert(1)</script>"
@@ -39,6 +40,19 @@ def run_with(records: list[tuple[str, Record, float]], **changes: object) -> Run
     return Run(model, history, experiments, summary, **values)
 
 
+def with_linear(run: Run) -> Run:
+    """The run with the score of a linear model, as `Run.from_result` has it."""
+    train = [experiment.record for experiment in run.of_role("train")]
+    return dataclasses.replace(run, linear_rmse=linear_rmse(run.recipe, train, run.experiments))
+
+
+def with_recipe(run: Run, **parts: object) -> Run:
+    """The run as if it had been made by a recipe with other parts."""
+    recipe = dataclasses.replace(run.recipe, **parts).as_dict()
+    model = dataclasses.replace(run.model, provenance={**run.model.provenance, "recipe": recipe})
+    return dataclasses.replace(run, model=model)
+
+
 def _missed_by(record: Record, size: float) -> Simulation:
     y = record.y + size * np.sin(np.arange(len(record)) / 7.0)[:, None]
     y[:5] = np.nan
@@ -63,7 +77,7 @@ def write_study(folder: Path, *, seeds: int = 5) -> Path:
             for seed in range(seeds):
                 failed = ratio == 4.0 and seed < 2
                 score = "" if failed else repr(size + 0.1 * rng.uniform())
-                message = "training left the finite numbers <b>" if failed else ""
+                message = "training diverged <b>" if failed else ""
                 status = "diverged" if failed else "completed"
                 writer.writerow([ratio, seed, status, 100, 1.5, score, "0.1.0", message])
     return folder

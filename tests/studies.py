@@ -14,8 +14,10 @@ from pathlib import Path
 import numpy as np
 from problems import wiener_record
 
+import tausid
 from tausid import StorageError
 from tausid.storage import read_arrays
+from tausid.study.spec import settings_of
 
 TINY = {"data": "@cascaded_tanks", "axes": {"seed": [0]}}
 QUICK = {
@@ -42,6 +44,13 @@ def write_study(folder: Path, settings: dict, axes: str) -> Path:
     spec = folder / "study.toml"
     spec.write_text(f"{data}[settings]\n" + "\n".join(lines) + f"\n[axes]\n{axes}\n")
     return spec
+
+
+def fit_by_hand(choices: dict, **arguments) -> tausid.FitResult:
+    """The fit that a study makes of these choices on its data."""
+    settings = settings_of(choices)
+    named = {key: value for key, value in choices.items() if key not in settings}
+    return tausid.fit(wiener_record(200), settings=settings, progress=None, **named, **arguments)
 
 
 def start(spec: Path, *arguments: str, **options) -> subprocess.Popen:

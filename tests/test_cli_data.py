@@ -30,13 +30,13 @@ SMALL = [
     "--nx",
     "2",
     "--set",
-    "hidden=[4]",
+    "structure.hidden=[4]",
     "--set",
-    "horizon=16",
+    "trainer.horizon=16",
     "--set",
-    "batch=8",
-    "--max-steps",
-    "4",
+    "trainer.batch=8",
+    "--set",
+    "trainer.steps=4",
 ]
 
 
@@ -91,8 +91,9 @@ def files(tmp_path_factory) -> Path:
 def model(files) -> Path:
     """A model fitted in a few steps, not to be good but to be there."""
     record = tausid.read(files / "bench.parquet", inputs="vir", outputs="qm", time="t")
-    small = {"recipe": "windows", "nx": 2, "hidden": (4,), "horizon": 16, "batch": 8, "max_steps": 4}
-    return tausid.fit(record, tau=2.0, seed=0, progress=None, **small).model.save(files / "model.safetensors")
+    small = {"structure.hidden": (4,), "trainer.horizon": 16, "trainer.batch": 8, "trainer.steps": 4}
+    result = tausid.fit(record, recipe="windows", nx=2, tau=2.0, seed=0, progress=None, settings=small)
+    return result.model.save(files / "model.safetensors")
 
 
 def test_every_kind_of_file_gives_the_same_scores_and_simulation(

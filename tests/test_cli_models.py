@@ -15,8 +15,8 @@ import tausid
 from tausid.cli import main
 from tausid.data.records import Record
 
-SMALL = ["--tau", "2", "--nx", "2", "--recipe", "windows", "--set", "hidden=[8]", "--set", "horizon=20",
-         "--set", "batch=16", "--set", "validate_every=20", "--max-steps", "40", "--workers", "1"]  # fmt: skip
+SMALL = ["--tau", "2", "--nx", "2", "--recipe", "windows", "--hidden", "8", "--set", "trainer.horizon=20",
+         "--set", "trainer.batch=16", "--set", "trainer.validate_every=20", "--set", "trainer.steps=40", "--workers", "1"]  # fmt: skip
 
 
 def write_csv(path: Path, record: Record) -> Path:
@@ -80,7 +80,7 @@ def test_known_equations_go_through_all_commands(tausid_command, tmp_path):
         write_csv(tmp_path / "tanks.csv", tausid.datasets.simulate_tanks(seed=0, samples=250).train),
         tmp_path / "run",
     )
-    settings = ["--tau", "74", "--set", "folds=0"]
+    settings = ["--tau", "74", "--set", "holdout=none"]
     code, printed, error = tausid_command("fit", data, *columns, *settings, "--physics", "CascadedTanks", "--out", out)
     assert code == 0, error
     assert "k1 = 0.0" in printed and "V^0.5/s" in printed

@@ -25,9 +25,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     record = wiener_record(200)
     np.savetxt(folder / "log.csv", np.hstack([record.u, record.y]), delimiter=",", header="u,y", comments="")
     for seed in (0, 1):
-        result = tausid.fit(
-            record, tau=2.0, seed=seed, recipe="windows", nx=2, hidden=[4], horizon=20, max_steps=2, progress=None
-        )
+        settings = {"structure.hidden": [4], "trainer.horizon": 20, "trainer.steps": 2}
+        result = tausid.fit(record, tau=2.0, seed=seed, recipe="windows", nx=2, settings=settings, progress=None)
         result.model.save(folder / f"seed{seed}" / "model.safetensors")
     return folder
 

@@ -136,7 +136,7 @@ def test_the_users_cache_folder_is_the_default(monkeypatch):
 
 
 def test_importing_the_datasets_imports_neither_scipys_readers_nor_what_downloads():
-    code = "import sys, tausid.datasets as _; print({'scipy.io', 'pooch', 'requests'} & set(sys.modules))"
+    code = "import sys, tausid.data.datasets as _; print({'scipy.io', 'pooch', 'requests'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

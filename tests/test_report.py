@@ -10,7 +10,7 @@ import re
 
 import numpy as np
 import pytest
-from pages import SCRIPT, run_with, sines, write_study
+from pages import SCRIPT, run_with, sines, with_linear, with_recipe, write_study
 from problems import wiener_record
 
 from tausid import Record, StorageError
@@ -21,13 +21,16 @@ from tausid.results.report._html import number, share
 from tausid.results.report._series import VALUES, bucket_width, plot_data, thin
 from tausid.results.report._verdict import judge
 from tausid.results.residuals import analyse_residuals
-from tausid.results.runs import Experiment, Run
+from tausid.results.runs import _run as runs_in_memory
+from tausid.results.runs import Experiment, Run, write_run
 from tausid.study import read_results
+from tausid.training import start
+from tausid.training.recipe import Adam, Folds, PaperTestHalf
 
 
 @pytest.fixture(scope="module")
 def run() -> Run:
-    return run_with([("train", sines(400), 0.05), ("test", sines(300, name="other"), 0.1)])
+    return with_linear(run_with([("train", sines(400), 0.05), ("test", sines(300, name="other"), 0.1)]))
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +108,7 @@ def test_a_diverged_simulation_is_unusable(run):
     )  # fmt: skip
     verdict = judge(bad, [])
     assert (verdict.word, verdict.level) == ("Unusable", "bad")
-    assert "leaves the finite numbers" in verdict.sentence
+    assert "diverges" in verdict.sentence
     assert "Training diverged: try a larger tau" in text_of(run_page(bad))
 
 
@@ -128,15 +131,13 @@ def test_reasons_for_and_against_are_given(run):
     assert level_of(run, "Training came to its end: the best of 200 steps is 100") == "good"
     late = dataclasses.replace(run, summary={**run.summary, "best_step": 200})
     assert level_of(late, "Training may not have ended") == "note"
-    settings = dataclasses.replace(run.model.config, folds=4, max_steps=1000)
-    folded = dataclasses.replace(late, model=dataclasses.replace(run.model, config=settings))
+    folded = with_recipe(late, holdout=Folds(4), trainer=Adam(steps=1000))
     assert level_of(folded, "4 folds of the training data chose 200 of at most 1000 steps") == "good"
     alone = dataclasses.replace(run, experiments=run.experiments[:1])
     assert level_of(alone, "No test record was given") == "note"
     unseen = dataclasses.replace(run, history=())
     assert level_of(unseen, "without validation") == "note"
-    config = dataclasses.replace(run.model.config, protocol="paper")
-    paper = dataclasses.replace(run, model=dataclasses.replace(run.model, config=config))
+    paper = with_recipe(run, holdout=PaperTestHalf())
     assert level_of(paper, "protocol paper") == "note"
 
 
@@ -147,7 +148,21 @@ def test_a_linear_plant_needs_no_nonlinear_model(run):
 
 def test_a_nonlinear_plant_is_worth_a_nonlinear_model():
     record = wiener_record(400)
-    assert level_of(run_with([("train", record, 0.01)]), "smaller than a linear model's") == "good"
+    assert level_of(with_linear(run_with([("train", record, 0.01)])), "smaller than a linear model's") == "good"
+
+
+def test_a_page_on_a_run_on_disk_fits_nothing(run, tmp_path, monkeypatch):
+    write_run(tmp_path, run)
+
+    def refuse(*arguments):
+        raise AssertionError("a report must not fit anything")
+
+    for module in (start, runs_in_memory):
+        monkeypatch.setattr(module, "approximate", refuse)
+    text = text_of(write_report(tmp_path).read_text())
+    linear = json.loads((tmp_path / "result.json").read_text())["linear_rmse"]
+    assert linear == run.linear_rmse
+    assert f"the best linear model of the same data is wrong by {number(linear['level'], 3)} mm" in text
 
 
 def test_a_poor_model_is_not_praised_for_being_poor_everywhere():
@@ -282,7 +297,7 @@ def test_a_study_has_its_table_boxes_best_runs_and_failures(tmp_path):
     text = text_of(path.read_text())
     assert "13 of 15 runs finished" in text
     assert "Ts/tau = 0.1 is best: its median test RMSE is 0.3" in text
-    assert "2 diverged training left the finite numbers &lt;b&gt; 0, 1" in text
+    assert "2 diverged training diverged &lt;b&gt; 0, 1" in text
     assert "Box plot of the test RMSE by Ts/tau" in path.read_text()
     assert "The best of many seeds is a lucky one" in text
 

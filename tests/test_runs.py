@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 
 import numpy as np
 import pytest
@@ -18,13 +17,12 @@ from tausid.results.runs import (
     Run,
     best_step,
     file_sums,
-    history_csv,
     read_history,
     read_run,
     write_experiments,
     write_history,
+    write_run,
 )
-from tausid.storage import write_text
 from tausid.training import HistoryRow
 
 ROWS = (
@@ -61,29 +59,20 @@ def test_the_history_comes_back_digit_for_digit(tmp_path, rows):
     assert repr(read_history(tmp_path)) == repr(rows)  # NaN and all digits
 
 
-def test_a_history_of_before_gradient_norms_can_be_read(tmp_path):
-    text = "\n".join(line.rsplit(",", 1)[0] for line in history_csv(ROWS[:1]).splitlines())
-    write_text(tmp_path / "history.csv", text)
-    (row,) = read_history(tmp_path)
-    assert row.seconds == 1.5
-    assert np.isnan(row.gradient_norm)
-
-
 def test_a_whole_run_comes_back(tmp_path):
     record, test = wiener_record(120), wiener_record(100, seed=5)
-    result = tausid.fit(
-        record, tau=2.0, seed=0, recipe="windows", nx=1, hidden=[], horizon=20, max_steps=2, progress=None
-    )
+    settings = {"structure.hidden": [], "trainer.horizon": 20, "trainer.steps": 2}
+    result = tausid.fit(record, tau=2.0, seed=0, recipe="windows", nx=1, settings=settings, progress=None)
     run = Run.from_result(result, train=record, tests=test, skip=9)
     assert [e.role for e in run.experiments] == ["train", "test"]
     assert run.of_role("test")[0].score == tausid.evaluate(result.model, test, skip=9)
-    result.model.save(tmp_path / "model.safetensors")
-    write_history(tmp_path, run.history)
-    write_experiments(tmp_path, run.experiments)
-    write_text(tmp_path / "result.json", json.dumps({**run.summary, "command": "tausid fit x", "data": "log"}))
+    write_run(tmp_path, dataclasses.replace(run, command="tausid fit x", name="log"))
     read = read_run(tmp_path)
     assert (read.command, read.name, best_step(tmp_path)) == ("tausid fit x", "log", result.best_step)
     assert {name: read.summary[name] for name in run.summary} == run.summary
+    assert read.recipe == result.recipe
+    linear = tausid.estimate_bla(record, nx=1).simulate(test)[9:, 0]
+    assert read.linear_rmse == {"y": pytest.approx(np.sqrt(np.mean((test.y[9:, 0] - linear) ** 2)))}
     assert read.of_role("test")[0].score == run.of_role("test")[0].score
 
 

@@ -79,18 +79,18 @@ def test_a_table_that_was_lost_is_written_when_a_study_is_resumed(spec, monkeypa
 
 def test_a_variant_that_was_changed_is_noticed(spec, monkeypatch):
     text = spec.read_text()
-    spec.write_text(text + "[variants.a]\nlearning_rate = 0.001\n[variants.b]\n")
+    spec.write_text(text + "[variants.a]\ntrainer.learning_rate = 0.001\n[variants.b]\n")
     study(spec, monkeypatch)
-    spec.write_text(text + "[variants.a]\nlearning_rate = 0.002\n[variants.b]\n")
+    spec.write_text(text + "[variants.a]\ntrainer.learning_rate = 0.002\n[variants.b]\n")
     message = (
-        "run 'a,seed=0' must be told what it was told before; `learning_rate` was 0.001 and is now 0.002.*another name"
+        "run 'a,seed=0' must be told what it was told before; `trainer.learning_rate` was 0.001 and is now 0.002.*another name"
     )
     with pytest.raises(ConfigError, match=message):
         study(spec, monkeypatch, resume=True)
-    spec.write_text(text + "[variants.a]\nlearning_rate = 0.001\n[variants.b]\nstepper = 'heun'\n")
-    with pytest.raises(ConfigError, match="`stepper` was not set and is now 'heun'"):
+    spec.write_text(text + "[variants.a]\ntrainer.learning_rate = 0.001\n[variants.b]\nintegration.stepper = 'heun'\n")
+    with pytest.raises(ConfigError, match="`integration.stepper` was not set and is now 'heun'"):
         study(spec, monkeypatch, resume=True)
-    spec.write_text(text + "[variants.a]\nlearning_rate = 0.001\n[variants.b]\n[variants.c]\nlearning_rate = 0.002\n")
+    spec.write_text(text + "[variants.a]\ntrainer.learning_rate = 0.001\n[variants.b]\n[variants.c]\ntrainer.learning_rate = 0.002\n")
     assert study(spec, monkeypatch, resume=True)[1] == ["c,seed=0", "c,seed=1"]
 
 
@@ -113,7 +113,7 @@ def test_a_setting_that_all_share_cannot_change_not_even_by_becoming_an_axis(tmp
 
 
 def test_failed_runs_are_taken_up_again_and_diverged_ones_are_not(spec, monkeypatch):
-    diverged = {"status": "diverged", "message": "left the finite numbers"}
+    diverged = {"status": "diverged", "message": "it diverged"}
     results, _ = study(spec, monkeypatch, ValueError("no memory"), diverged)
     failed = results.rows[0]
     assert (failed["status"], failed["message"]) == ("failed", "ValueError: no memory")
@@ -121,7 +121,7 @@ def test_failed_runs_are_taken_up_again_and_diverged_ones_are_not(spec, monkeypa
     assert 0 <= failed["seconds"] < 600  # it took some time, on this clock
     results, done = study(spec, monkeypatch, ValueError("again"), resume=True)
     assert done == ["seed=0"]
-    assert [row.get("message") for row in results.rows] == ["ValueError: again", "left the finite numbers"]
+    assert [row.get("message") for row in results.rows] == ["ValueError: again", "it diverged"]
     results, done = study(spec, monkeypatch, resume=True)
     assert done == ["seed=0"]
     assert [row["status"] for row in results.rows] == ["completed", "diverged"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -77,10 +78,10 @@ def test_every_run_has_a_folder_of_its_own(variants, name):
 
 
 def test_lists_on_an_axis_are_grouped_tabled_and_drawn(tmp_path):
-    found = rows(hidden=[[8], [8, 8]] * 2, seed=[0, 0, 1, 1], test_rmse=[0.1, 0.2, 0.3, 0.4])
+    found = rows(**{"structure.hidden": [[8], [8, 8]] * 2}, seed=[0, 0, 1, 1], test_rmse=[0.1, 0.2, 0.3, 0.4])
     write_results(tmp_path, StudyResults("s", found))
     results = read_results(str(tmp_path))
-    assert [(group["hidden"], group["best"]) for group in results.summary()] == [((8,), 0.1), ((8, 8), 0.2)]
+    assert [(group["structure.hidden"], group["best"]) for group in results.summary()] == [((8,), 0.1), ((8, 8), 0.2)]
     assert "[8, 8]" in run("study", "table", tmp_path)
     run("study", "plot", tmp_path, "--out", tmp_path / "boxes.svg")
     assert "[8, 8]" in (tmp_path / "boxes.svg").read_text()
@@ -116,6 +117,18 @@ def test_a_table_of_failures_says_why(tmp_path):
     printed = run("study", "table", tmp_path, "--runs")
     assert "seed=0" in printed
     assert "too short" in printed
+
+
+def test_a_table_is_printed_from_the_results_alone(tmp_path):
+    found = rows(run=["nx=2,seed=0", "nx=2,seed=1", "nx=3,seed=0"], nx=[2, 2, 3], test_rmse=[0.25, 0.75, 0.125])
+    write_results(tmp_path, StudyResults("s", found))
+    assert [path.name for path in tmp_path.iterdir()] == ["results.csv"]  # no journal, no runs
+    groups = json.loads(run("study", "table", tmp_path, "--json"))["groups"]
+    assert [(group["nx"], group["runs"], group["median"]) for group in groups] == [(2, 2, 0.5), (3, 1, 0.125)]
+    printed = run("study", "table", tmp_path)
+    assert "3 finished runs, test_rmse" in printed and "0.125" in printed
+    assert "nx=2,seed=1" in run("study", "table", tmp_path, "--runs")
+    assert [path.name for path in tmp_path.iterdir()] == ["results.csv"]
 
 
 def test_a_table_before_the_first_run_has_ended_says_so(tmp_path):

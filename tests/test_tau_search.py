@@ -17,12 +17,19 @@ from tausid import ConfigError, DivergenceError
 from tausid.linear.tau_estimation import TauTrial
 from tausid.study.tau_search import _conclude, estimate_tau, search_tau
 
-QUICK = {"recipe": "windows", "nx": 2, "hidden": (8,), "horizon": 20, "batch": 8, "max_steps": 40, "validate_every": 20}
+SETTINGS = {
+    "structure.hidden": (8,),
+    "trainer.horizon": 20,
+    "trainer.batch": 8,
+    "trainer.steps": 40,
+    "trainer.validate_every": 20,
+}
+QUICK = {"recipe": "windows", "nx": 2, "settings": SETTINGS}
 
 
 def test_a_trained_tau_is_reported_with_its_late_range():
-    settings = {**QUICK, "learning_rate": 1e-2, "validation_fraction": 0.0, "progress": None}
-    estimate = estimate_tau(wiener_record(200), method="trained", **settings)
+    settings = {**SETTINGS, "trainer.learning_rate": 1e-2, "holdout": "none"}
+    estimate = estimate_tau(wiener_record(200), method="trained", nx=2, settings=settings, progress=None)
     low, high = estimate.spread
     assert low <= estimate.tau <= high
     assert estimate.tau != 5.0  # it starts at ten sampling times
@@ -34,17 +41,17 @@ def test_a_trained_tau_is_reported_with_its_late_range():
 def grid_search(tmp_path_factory) -> dict:
     folder = tmp_path_factory.mktemp("search")
     seen: list[TauTrial] = []
-    arguments = {"seed": 0, "out": folder, "search": "grid", "trials": 7, "bounds": (0.3, 4.0), "workers": 1}
+    arguments = {"seed": 0, "out": folder, "search": "grid", "trials": 6, "bounds": (0.3, 4.0), "workers": 1}
     estimate = search_tau(wiener_record(200), report=seen.append, **arguments, **QUICK)
     return {"estimate": estimate, "seen": seen, "arguments": arguments}
 
 
 def test_a_grid_search_scores_every_value_and_takes_the_best(grid_search):
     estimate = grid_search["estimate"]
-    assert [trial.ts_over_tau for trial in estimate.trials] == pytest.approx(np.geomspace(0.3, 4.0, 7).tolist())
+    assert [trial.ts_over_tau for trial in estimate.trials] == pytest.approx(np.geomspace(0.3, 4.0, 6).tolist())
     best = min(estimate.trials, key=lambda trial: trial.score)
     assert estimate.ts_over_tau == pytest.approx(best.ts_over_tau)
-    assert len(grid_search["seen"]) == 7
+    assert len(grid_search["seen"]) == 6
     assert "stopped early" not in {trial.status for trial in estimate.trials}  # a grid is tried to its end
     # The same fit by hand gives the same score: the held-out free run, and nothing else.
     result = tausid.fit(wiener_record(200), tau=0.5 / best.ts_over_tau, seed=0, progress=None, **QUICK)
@@ -59,8 +66,8 @@ def test_a_finished_search_is_not_run_again(grid_search):
 
 
 def test_a_search_is_not_resumed_with_other_settings(grid_search):
-    with pytest.raises(ConfigError, match="settings and data it began with; `max_steps` was 40 and is now 60"):
-        search_tau(wiener_record(200), **grid_search["arguments"], **{**QUICK, "max_steps": 60})
+    with pytest.raises(ConfigError, match="settings and data it began with; `trainer.steps` was 40 and is now 60"):
+        search_tau(wiener_record(200), **grid_search["arguments"], **{**QUICK, "settings": {**SETTINGS, "trainer.steps": 60}})
     with pytest.raises(ConfigError, match="settings and data it began with; `data` was"):
         search_tau(wiener_record(200, seed=1), **grid_search["arguments"], **QUICK)
 
@@ -106,7 +113,8 @@ def test_the_spread_covers_the_valley_and_a_hopeless_search_says_so():
         ({"search": "random"}, "unknown search 'random'"),
         ({"trials": 0}, "`trials` must be at least 1; got 0"),
         ({"bounds": (1.0, 0.1)}, "`bounds` must be two rising positive values"),
-        ({"validation_fraction": 0}, "a search for tau must hold data out to score with"),
+        ({"settings": {"holdout": "none"}}, "a search for tau must hold data out to score with"),
+        ({"holdout": None}, "a search for tau must hold data out to score with"),
         ({"out": None}, "must have a folder for its journal; got none"),
         ({"method": "trained", "tau": 3.0, "progress": None, **QUICK}, "a trained tau must be trainable; got tau=3.0"),
         ({"test": wiener_record(50)}, "a search for tau decides `test` itself"),

@@ -120,7 +120,7 @@ def search_tau(
     _check_search(search, trials, bounds, settings)
     journal = check_writable(out) / JOURNAL
     study = _open_study(journal, search)
-    same = {**settings, "seed": seed, "bounds": bounds, "search": search, "data": fingerprint(several)}
+    same = {**_flat(settings), "seed": seed, "bounds": bounds, "search": search, "data": fingerprint(several)}
     _check_same_search(study, same, journal)
     # Not the same seed again after a stop: the sampler would repeat what it has tried.
     study.sampler = _sampler(seed + len(study.trials))
@@ -285,11 +285,16 @@ def _check_search(search: str, trials: int, bounds: tuple[float, float], setting
     low, high = bounds
     if not 0 < low < high < math.inf:
         raise ConfigError(f"`bounds` must be two rising positive values of Ts/tau; got {bounds}. Try (1e-3, 10).")
-    if settings.get("settings", {}).get("holdout", "") in ("none", None):
+    if _flat(settings).get("holdout", "auto") in ("none", None):
         raise ConfigError("a search for tau must hold data out to score with; got holdout=none. Leave it out.")
     for name in ("tau", "test", "protocol", "progress"):
         if name in settings:
             raise ConfigError(f"a search for tau decides `{name}` itself; got {settings[name]!r}. Leave it out.")
+
+
+def _flat(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a fit, and the settings among them, by their keys."""
+    return {key: value for key, value in arguments.items() if key != "settings"} | arguments.get("settings", {})
 
 
 def _print_trial(trial: TauTrial) -> None:

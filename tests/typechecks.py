@@ -1,0 +1,5 @@
+"""How types are checked at run time: as mypy does, for which a whole number will do where a float is asked for."""
+
+from beartype import BeartypeConf, beartype
+
+check = beartype(conf=BeartypeConf(is_pep484_tower=True))
