@@ -9,20 +9,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from tausid.data.scaling import Scaling
 
 SCALING_FIELDS = ("u_mean", "u_std", "y_mean", "y_std")
 
 
-def named_arrays(tree: PyTree[Array]) -> dict[str, np.ndarray]:
+def named_arrays(tree: PyTree) -> dict[str, np.ndarray]:
     """All arrays of a tree by their path, such as `f.mlp.weights[0]`."""
     leaves = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_array))[0]
     return {_path_name(path): np.asarray(leaf) for path, leaf in leaves}
 
 
-def fill_arrays(tree: PyTree[Array], arrays: Mapping[str, np.ndarray]) -> PyTree[Array]:
+def fill_arrays(tree: PyTree, arrays: Mapping[str, np.ndarray]) -> PyTree:
     """The tree with its arrays replaced by those of the same names."""
 
     def replace(path: Any, leaf: Any) -> Any:

@@ -22,7 +22,7 @@ from tausid.model.state_space import StateSpace
 from tausid.training.losses import simulation_error, weight_decay
 from tausid.training.paper import BARRIERS, dae_penalty
 from tausid.training.problem import Problem, mean_one, validation_score
-from tausid.training.recipe import Adam
+from tausid.training.recipe import FULL, Adam
 from tausid.training.result import HistoryRow
 from tausid.training.run_state import RunState, Status
 from tausid.training.windows import Windows, WindowSource
@@ -61,6 +61,7 @@ class Moments(eqx.Module):
 def init(problem: Problem, weights: PyTree[Array] | None = None) -> RunState:
     """The state before the first step, from the untrained model on, or from other weights."""
     weights = problem.first_weights if weights is None else weights
+    _training_windows(problem)  # records that are too short say so first
     first = _score(problem, problem.model_with(weights))
     return RunState(
         inner=Moments.start(weights),
@@ -87,7 +88,7 @@ def step(problem: Problem, run: RunState) -> RunState:
         jnp.asarray(run.step, jnp.int32),
         jnp.asarray(min(trainer.validate_every, problem.stop - run.step), jnp.int32),
         jax.random.key(problem.seed),
-        trainer,
+        _compiled_part(trainer),
         model.integrator,
         _engine(model),
     )
@@ -103,6 +104,13 @@ def _trainer(problem: Problem) -> Adam:
     trainer = problem.recipe.trainer
     assert isinstance(trainer, Adam)
     return trainer
+
+
+def _compiled_part(trainer: Adam) -> Adam:
+    """The trainer with only what a step depends on, so that others share its compiled program."""
+    return dataclasses.replace(
+        trainer, horizon=FULL, patience=1, validate_every=1, validation_error="free-run", max_recoveries=0
+    )
 
 
 def _engine(model: Model) -> Engine:

@@ -47,7 +47,7 @@ class KnownStart:
     """
 
     known: KnownPart
-    states: tuple[Float[np.ndarray, "N nx"], ...]
+    states: tuple[Float[np.ndarray, "_ nx"], ...]
 
 
 def resolve_physics(recipe: Recipe, plant: AbstractPhysics | None, records: Sequence[Record]) -> Recipe:
@@ -163,7 +163,7 @@ def _minimize(error: FullError, weights: Any, physics: AbstractPhysics) -> Point
 
 def _at_samples(
     states: Float[np.ndarray, "J B nx"], source: WindowSource, records: Sequence[Record]
-) -> list[Float[np.ndarray, "N nx"]]:
+) -> list[Float[np.ndarray, "_ nx"]]:
     """The states at the samples of each record."""
     begins = np.cumsum([0, *(len(record) for record in records)])
     rows = np.arange(begins[-1]) if source.rows is None else np.asarray(source.rows)
@@ -171,7 +171,7 @@ def _at_samples(
     return [states[here, b] for b, here in enumerate(own)]
 
 
-def _scaled(known: KnownPart, deviation: np.ndarray, states: Sequence[Float[np.ndarray, "N nx"]]) -> KnownStart:
+def _scaled(known: KnownPart, deviation: np.ndarray, states: Sequence[Float[np.ndarray, "_ nx"]]) -> KnownStart:
     """The fitted equations, with states scaled to zero mean and unit deviation."""
     every = np.concatenate(states)
     mean, std = every.mean(axis=0), _positive(every.std(axis=0))

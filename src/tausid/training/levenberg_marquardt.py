@@ -72,11 +72,8 @@ def init(problem: Problem, weights: PyTree[Array] | None = None) -> RunState:
     start = problem.first_weights if weights is None else weights
     first = _score(problem, start)
     began = time.perf_counter()
-    search = _search(problem)
     with jax.enable_x64(True):
-        model = _doubled(problem.model_with(start).state_space)
-        moving = eqx.filter(dataclasses.replace(model, limits=None), _moving(problem))
-        inner = begin(search.error, moving, _first_states(problem, model))
+        inner = begin(objective(problem), *first_guess(problem, start))
     return RunState(
         inner=inner,
         weights=start,
@@ -95,7 +92,7 @@ def step(problem: Problem, run: RunState) -> RunState:
     began = time.perf_counter()
     search = _search(problem)
     with jax.enable_x64(True):
-        point = iterate(search.error, run.inner)
+        point = iterate(objective(problem), run.inner)
     weights = problem.weights_of(search.model(point))
     model, validated = problem.model_with(weights), bool(problem.split.validation)
     now = _score(problem, weights)
@@ -119,6 +116,18 @@ def step(problem: Problem, run: RunState) -> RunState:
     # Without a finite start there is no better point; without a finite score none that can be told to be good.
     simulates = np.isfinite(row.loss) and (not validated or np.isfinite(run.best_score))
     return dataclasses.replace(run, status=Status.COMPLETED if simulates else Status.DIVERGED)
+
+
+def objective(problem: Problem) -> FullError:
+    """What is minimized."""
+    return _search(problem).error
+
+
+def first_guess(problem: Problem, weights: PyTree[Array]) -> tuple[PyTree[Array], Float[Array, "B nx"]]:
+    """Trained arrays in double precision, and initial states to go with them. To be called in double precision."""
+    model = _doubled(problem.model_with(weights).state_space)
+    moving = eqx.filter(dataclasses.replace(model, limits=None), _moving(problem))
+    return moving, _first_states(problem, model)
 
 
 def begin(error: FullError, weights: PyTree[Array], x0: Float[Array, "B nx"]) -> Point:
@@ -294,11 +303,11 @@ def _moving(problem: Problem) -> PyTree[bool]:
     return eqx.tree_at(lambda m: m.initial, trained, nothing)
 
 
-def _arrays(*trees: PyTree[Array]) -> tuple[PyTree[Array], ...]:
+def _arrays(*trees: PyTree) -> tuple[PyTree, ...]:
     return tuple(eqx.filter(tree, eqx.is_inexact_array) for tree in trees)
 
 
-def _doubled(tree: PyTree[Array]) -> PyTree[Array]:
+def _doubled(tree: PyTree) -> PyTree:
     """The tree with its arrays in double precision."""
     return jax.tree.map(lambda a: jnp.asarray(np.asarray(a), float) if eqx.is_inexact_array(a) else a, tree)
 

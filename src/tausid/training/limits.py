@@ -38,7 +38,7 @@ def resolve_limits(limits: Limits, records: Sequence[Record]) -> Limits:
     return pairs
 
 
-def find_limits(records: Sequence[Float[np.ndarray, "N"]]) -> tuple[float | None, float | None]:
+def find_limits(records: Sequence[Float[np.ndarray, "_"]]) -> tuple[float | None, float | None]:
     """Where an output runs into a limit: a share of its samples is exactly at its extreme, far more than next to it.
 
     It gets there and leaves again at least twice.

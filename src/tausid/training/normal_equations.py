@@ -56,7 +56,7 @@ class FullError(eqx.Module):
     """
 
     windows: Windows
-    fixed: PyTree[Array]
+    fixed: StateSpace
     limits: Float[Array, "2 ny"] | None
     penalties: Penalties
     integrator: FixedStep = eqx.field(static=True)

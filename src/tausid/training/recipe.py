@@ -188,7 +188,7 @@ class Adam:
         check_number("weight_decay", self.weight_decay)
         check_number("dae_weight", self.dae_weight)
         if self.barrier is not None and not isinstance(self.barrier, Barrier):
-            raise ConfigError(f"`barrier` must be a Barrier, or none; got {self.barrier!r}. Set trainer.barrier=none.")
+            raise ConfigError(f"`barrier` must be a Barrier or none; got {self.barrier!r}. Set barrier.weight.")
         _check_output_weights(self.output_weights)
 
     @property
@@ -339,14 +339,13 @@ class Recipe:
             ConfigError: an unknown key (the nearest known one is named), a key of another trainer, or a value that
                 breaks its rule.
         """
-        whole = {key: value for key, value in settings.items() if "." not in key}
-        changed = {part: _as_part(self, part, value) for part, value in whole.items()}
-        for key, value in settings.items():
-            if "." in key:
-                part, _, rest = key.partition(".")
+        changed = {part: _as_part(self, part, value) for part, value in settings.items() if "." not in part}
+        for key, value in as_settings(settings).items():
+            part, dot, rest = key.partition(".")
+            if dot:
                 held = changed[part] if part in changed else _part_of(self, part)
-                changed[part] = _changed(held, part, rest, as_settings({"": value})[""])
-        return dataclasses.replace(self, **changed)  # checked once, with all changes
+                changed[part] = _changed(held, part, rest, value)
+        return dataclasses.replace(self, **changed)  # parts must go together only now
 
     def with_structure(self, **settings: Any) -> Recipe:
         """The recipe with other settings of its structure.
@@ -420,12 +419,12 @@ def _changed(held: Any, part: str, key: str, value: Any) -> Any:
     if key.startswith("barrier.") and isinstance(held, Adam):
         barrier = held.barrier or Barrier()
         return dataclasses.replace(held, barrier=_changed(barrier, "trainer.barrier", key[8:], value))
-    if key == "barrier" and isinstance(held, Adam) and value in ("none", Barrier.kind):
-        value = None if value == "none" else held.barrier or Barrier()
-    if dataclasses.is_dataclass(held) and key in (item.name for item in dataclasses.fields(held)):
-        return dataclasses.replace(held, **{key: value})  # type: ignore[type-var]
+    if key == "barrier" and value in ("none", None):
+        value = None
+    if _has(type(held), key):
+        return dataclasses.replace(held, **{key: value})
     for kind in PARTS.get(part, ()):
-        if key in (item.name for item in dataclasses.fields(kind)):
+        if not isinstance(held, kind) and _has(kind, key):
             if part == "holdout":
                 return kind(**{key: value})
             raise ConfigError(
@@ -433,6 +432,11 @@ def _changed(held: Any, part: str, key: str, value: Any) -> Any:
                 f"{type(held).__name__}. Choose that recipe, or set {part}={kind.kind}."
             )
     raise ConfigError(unknown_name("setting", f"{part}.{key}", setting_names()))
+
+
+def _has(kind: type[Any], key: str) -> bool:
+    names = [item.name for item in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
+    return key in names or (key.startswith("barrier.") and "barrier" in names)
 
 
 def _part_as_dict(part: Any) -> Any:

@@ -125,6 +125,6 @@ def find(recipe: Recipe | str, *, autonomous: bool = False, known: bool = False)
         return recipe
     if not isinstance(recipe, str) or recipe not in NAMES:
         raise ConfigError(unknown_name("recipe", recipe, NAMES))
-    if recipe == "default" and known:
-        return greybox()
+    if known:  # as many states as the equations have
+        return greybox() if recipe == "default" else NAMES[recipe](nx=AUTO)
     return windows() if recipe == "default" and autonomous else NAMES[recipe]()

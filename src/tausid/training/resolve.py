@@ -155,9 +155,11 @@ def _with_order(recipe: Recipe, order: int) -> Recipe:
 
 
 def _resolve_initial_samples(recipe: Recipe, tau: Tau, records: Sequence[Record]) -> Recipe:
-    """As many samples as show a free initial state."""
-    if recipe.structure.initial_state != "free" or recipe.structure.initial_samples != AUTO:
+    """As many samples as show a free initial state; the least where an encoder says it, and may be refined."""
+    if recipe.structure.initial_samples != AUTO:
         return recipe
+    if recipe.structure.initial_state != "free":
+        return recipe.with_structure(initial_samples=LEAST_FOR_INITIAL_STATE)
     shown = math.ceil(TAUS_OF_INITIAL_STATE * float(np.max(tau.start)) / median_step(records))
     most = round(MOST_OF_A_RECORD * min(len(record) for record in records))
     return recipe.with_structure(initial_samples=max(LEAST_FOR_INITIAL_STATE, min(shown, most)))

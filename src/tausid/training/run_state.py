@@ -38,7 +38,7 @@ class RunState:
         from_fold: the fold whose weights this fit began with, counted from 1; 0 where it began with its own.
     """
 
-    inner: PyTree[Array]
+    inner: PyTree
     weights: PyTree[Array]
     step: int
     best_weights: PyTree[Array]

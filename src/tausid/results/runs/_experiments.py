@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tausid.errors import StorageError, TausidError
 from tausid.data.records import Record
-from tausid.results.runs._run import Experiment
+from tausid.errors import StorageError, TausidError
 from tausid.model.course import Simulation
+from tausid.results.runs._run import Experiment
 from tausid.storage import read_arrays, write_arrays
 
 RECORDS = "records.safetensors"

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tausid.model.ensembles import AnyModel, EnsembleModel, load_model
 from tausid.errors import StorageError
+from tausid.model.ensembles import AnyModel, EnsembleModel, load_model
 from tausid.model.evaluation import Scores
 from tausid.model.physics import AbstractPhysics
 from tausid.results.runs._experiments import read_experiments, write_experiments

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tausid.model.ensembles import AnyModel
-from tausid.model.evaluation import Score, Scores, score_simulation, score_simulations
 from tausid.data.records import Record, Records, as_records
 from tausid.errors import TausidError
 from tausid.model.course import Simulation
+from tausid.model.ensembles import AnyModel
+from tausid.model.evaluation import Score, Scores, score_simulation, score_simulations
 from tausid.training import FitResult, HistoryRow
 from tausid.training.recipe import Recipe
 from tausid.training.start import approximate
