@@ -189,7 +189,7 @@ class Adam:
         check_number("weight_decay", self.weight_decay)
         check_number("dae_weight", self.dae_weight)
         if self.barrier is not None and not isinstance(self.barrier, Barrier):
-            raise ConfigError(f"`barrier` must be a Barrier, or none; got {self.barrier!r}. Set trainer.barrier=none.")
+            raise ConfigError(f"`barrier` must be a Barrier or none; got {self.barrier!r}. Set barrier.weight.")
         _check_output_weights(self.output_weights)
 
     @property
@@ -448,6 +448,11 @@ def _changed(held: Any, part: str, key: str, value: Any) -> Any:
                 f"{type(held).__name__}. Choose such a recipe, or set {part}={kind.kind}."
             )
     raise ConfigError(_unknown_setting(f"{part}.{key}"))
+
+
+def _has(kind: type[Any], key: str) -> bool:
+    names = [item.name for item in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
+    return key in names or (key.startswith("barrier.") and "barrier" in names)
 
 
 def _has(kind: type[Any], key: str) -> bool:

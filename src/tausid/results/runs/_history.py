@@ -80,7 +80,7 @@ def _history_row(row: Mapping[str, str]) -> HistoryRow:
     return HistoryRow(step=step, tau=taus[0] if len(taus) == 1 else taus, **numbers)
 
 
-def csv_cell(value: float) -> str:
+def csv_cell(value: float | int) -> str:
     """A number as a CSV cell that gives the same number when it is read; empty for NaN.
 
     Args:
