@@ -72,7 +72,9 @@ def quick_fit(fits, fit, records, *, recipe="default", physics=None, settings=No
 def prepare_only(records, **options):
     """A fit that nobody looks at is made ready, and not trained."""
     known = {name: options.pop(name) for name in ("tau", "seed") if name in options}
-    return resolve(change_recipe(options.pop("recipe", "default"), records, **options), records, **{"tau": "bla", **known})
+    return resolve(
+        change_recipe(options.pop("recipe", "default"), records, **options), records, **{"tau": "bla", **known}
+    )
 
 
 def cheapen(recipe):

@@ -193,7 +193,12 @@ def test_the_model_remembers_what_was_done_to_its_data(tmp_path):
     data = tausid.datasets.simulate_tanks(samples=400, seed=0)
     train = prepare(data.train, "decimate 2")
     result = tausid.fit(
-        train, tau=74.0, seed=0, recipe="windows", nx=2, progress=None,
+        train,
+        tau=74.0,
+        seed=0,
+        recipe="windows",
+        nx=2,
+        progress=None,
         settings={"structure.hidden": (4,), "trainer.horizon": 16, "trainer.steps": 2},
     )
     (steps,) = result.model.provenance["preparation"].values()

@@ -187,7 +187,8 @@ def test_what_was_begun_is_neither_replaced_nor_changed_unasked(finished, tmp_pa
 def test_a_run_that_diverges_or_cannot_begin_is_recorded_and_the_study_goes_on(tmp_path):
     spec = write_study(tmp_path / "s", QUICK, "seed = [0]")
     spec.write_text(
-        spec.read_text() + "[variants.good]\n[variants.diverging]\ntrainer.learning_rate = 1e30\ntrainer.max_recoveries = 0\n"
+        spec.read_text()
+        + "[variants.good]\n[variants.diverging]\ntrainer.learning_rate = 1e30\ntrainer.max_recoveries = 0\n"
         "[variants.long]\ntrainer.horizon = 190\n"
     )
     results = run_study(spec, workers=1)

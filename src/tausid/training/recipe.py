@@ -455,11 +455,6 @@ def _has(kind: type[Any], key: str) -> bool:
     return key in names or (key.startswith("barrier.") and "barrier" in names)
 
 
-def _has(kind: type[Any], key: str) -> bool:
-    names = [item.name for item in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
-    return key in names or (key.startswith("barrier.") and "barrier" in names)
-
-
 def _part_as_dict(part: Any) -> Any:
     if part is None or isinstance(part, str):
         return part
