@@ -36,6 +36,7 @@ OWN_RULES = (
     "tausid.data.records._rules",
     "tausid.data.records._sets",
     "tausid.model.structure",
+    "tausid.results.plots._band",
     "tausid.training.fitting",
     "tausid.training.recipe",
     "tausid.training.recipes",
