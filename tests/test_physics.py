@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -170,7 +171,7 @@ def test_deviations_of_a_linear_problem_are_the_textbook_s():
 
 @pytest.fixture(scope="module")
 def tanks():
-    return tausid.fit(simulate_tanks(seed=0, samples=600).train, physics="CascadedTanks", seed=0, **WHOLE).model
+    return tausid.fit(simulate_tanks(seed=0, samples=400).train, physics="CascadedTanks", seed=0, **WHOLE).model
 
 
 def test_the_simulated_tanks_are_recovered_within_their_uncertainty(tanks):
@@ -179,7 +180,7 @@ def test_the_simulated_tanks_are_recovered_within_their_uncertainty(tanks):
         # Four deviations, and 3 % for the weir of one second and steps of two, which the simulator has not.
         assert abs(found.value - TANKS[name]) < 4 * found.deviation + 0.03 * abs(TANKS[name]), name
     # Noise of 0.05 V, and 20 % for the same and for the estimate of the initial state from 50 samples.
-    assert tausid.evaluate(tanks, simulate_tanks(seed=0, samples=600).test).rmse["y"] < 1.2 * 0.05
+    assert tausid.evaluate(tanks, simulate_tanks(seed=0, samples=400).test).rmse["y"] < 1.2 * 0.05
 
 
 def mass_record(samples: int = 400, *, seed: int, spring: float = 0.0, name: str = "mass") -> Record:
@@ -274,7 +275,7 @@ def test_a_model_file_holds_the_equations_by_name(tanks, tmp_path):
     again = tausid.load_model(tanks.save(tmp_path / "model.safetensors"))
     assert again.physics.plant == CascadedTanks()
     assert again.physics.parameters == tanks.physics.parameters
-    record = simulate_tanks(seed=0, samples=600).test
+    record = simulate_tanks(seed=0, samples=400).test
     np.testing.assert_array_equal(again.simulate(record).y, tanks.simulate(record).y)
 
 
@@ -306,7 +307,7 @@ def test_folds_have_equations_of_their_own():
     options = {"recipe": "windows", "settings": settings, "holdout": tausid.Folds(2), "tau": 3.0, "progress": None}
     result = tausid.fit(lag_record(noise=0.0), physics=Lag(), seed=0, **options)
     # A network without these equations is off by about one deviation after four steps.
-    assert np.max(result.folds.pooled) < 0.05
+    assert np.max(result.folds.pooled[1:]) < 0.05
     assert result.model.physics.parameters["rate"].value == pytest.approx(0.3, rel=1e-3)
 
 
@@ -373,7 +374,8 @@ class Stateless(AbstractPhysics):
         (Wrong("lost"), "Wrong diverges"),
     ],
 )
-def test_wrong_declarations_are_refused(physics, message):
+def test_wrong_declarations_are_refused(physics, message, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for users, whose types nobody checks
     with pytest.raises(ConfigError, match=message):
         tausid.fit(lag_record(60), physics=physics, seed=0, **WHOLE)
 
@@ -391,7 +393,10 @@ def test_outputs_are_counted():
         ({"recipe": "paper", "settings": {"structure.correction": "network"}}, "`barrier` must be none .* Set it so"),
         ({"settings": {"structure.feedthrough": False}}, "`feedthrough` must be true with known equations"),
         ({"settings": {"structure.output_limits": [0, 1]}}, "`output_limits` must be none with known equations"),
-        ({"recipe": "windows", "settings": {"integration.engine": "fused"}}, "engine 'fused' is not available"),
+        (
+            {"recipe": "windows", "settings": {"integration.engine": "fused", "trainer.horizon": 20}},
+            "engine 'fused' is not available",
+        ),
         ({"tau": "trained"}, "`tau` must not be trained where no network corrects known equations"),
         (
             {"physics": None, "settings": {"structure.correction": "network"}},
