@@ -10,12 +10,12 @@ import json
 import runpy
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tausid.cli import demo, main
+from tausid.training import recipes
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
@@ -23,7 +23,11 @@ EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 @pytest.fixture(autouse=True)
 def few_iterations(monkeypatch):
     """What is looked at is whether all runs, not how well the models are."""
-    monkeypatch.setitem(RECIPES, "default", replace(RECIPES["default"], folds=0, finish_steps=2))
+    less = {"trainer.iterations": 2, "holdout": "none"}
+    for name in ("default", "greybox"):
+        make = getattr(recipes, name)
+        monkeypatch.setattr(recipes, name, lambda make=make, **structure: make(**structure).change(less))
+    monkeypatch.setitem(recipes.NAMES, "default", recipes.default)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
