@@ -29,9 +29,12 @@ from jaxtyping import install_import_hook
 ROOMS = ("data", "linear", "engine", "model", "training", "results", "study")
 # They refuse in words.
 OWN_RULES = (
+    "tausid.data.datasets._simulator",
     "tausid.data.datasets._tanks",
+    "tausid.data.records._convert",
     "tausid.data.records._record",
     "tausid.model.structure",
+    "tausid.training.fitting",
     "tausid.training.recipe",
     "tausid.training.recipes",
 )
