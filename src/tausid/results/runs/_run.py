@@ -144,9 +144,7 @@ def _scores(experiments: Sequence[Experiment]) -> Scores:
     return score_simulations(simulations, [experiment.record for experiment in experiments], skip=experiments[0].skip)
 
 
-def linear_rmse(
-    recipe: Recipe, train: Sequence[Record], experiments: Sequence[Experiment]
-) -> dict[str, float] | None:
+def linear_rmse(recipe: Recipe, train: Sequence[Record], experiments: Sequence[Experiment]) -> dict[str, float] | None:
     """RMSE of the best linear approximation of the training records, or of their beginnings, over the judged one."""
     judged = next((e for e in experiments if e.role == "test"), experiments[0])
     parts = [record.part(0, LINEAR_SAMPLES // len(train)) for record in train]
