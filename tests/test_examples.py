@@ -6,6 +6,7 @@ All but one run inside this process, which has its imports already.
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import runpy
 import subprocess
@@ -15,18 +16,27 @@ from pathlib import Path
 import pytest
 
 from tausid.cli import demo, main
+from tausid.data import datasets
 from tausid.training import recipes
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
 
+@pytest.fixture(scope="module")
+def short_tanks():
+    """Short records, made once."""
+    simulate = datasets.simulate_tanks
+    return functools.cache(lambda *, seed, samples=200: simulate(seed=seed, samples=min(samples, 200)))
+
+
 @pytest.fixture(autouse=True)
-def few_iterations(monkeypatch):
-    """What is looked at is whether all runs, not how well the models are."""
+def few_iterations(monkeypatch, short_tanks):
+    """What is looked at is whether all runs, not how well the models are: short fits of one structure."""
+    monkeypatch.setattr(datasets, "simulate_tanks", short_tanks)
     less = {"trainer.iterations": 2, "holdout": "none"}
-    for name in ("default", "greybox"):
+    for name, nx in {"default": 2, "greybox": "auto"}.items():
         make = getattr(recipes, name)
-        monkeypatch.setattr(recipes, name, lambda make=make, **structure: make(**structure).change(less))
+        monkeypatch.setattr(recipes, name, lambda make=make, nx=nx: make(nx=nx).change(less))
     monkeypatch.setitem(recipes.NAMES, "default", recipes.default)
 
 
