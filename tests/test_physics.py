@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
 import tausid
-from tausid import ConfigError, Record, recipes
+from tausid import ConfigError, Dataset, Record, recipes
 from tausid.data.datasets import TankParameters, simulate_tanks, tanks_response
 from tausid.model.physics import (
     AbstractPhysics,
@@ -105,7 +106,7 @@ def test_a_start_outside_of_its_bounds_is_refused(numbers):
 
 
 def test_the_equations_of_the_tanks_agree_with_their_simulator():
-    u = simulate_tanks(seed=3).train.u[:, 0]
+    u = simulate_tanks(seed=3, samples=500).train.u[:, 0]
     plant = CascadedTanks(**TANKS, weir=5.0)
 
     @jax.jit
@@ -169,9 +170,14 @@ def test_deviations_of_a_linear_problem_are_the_textbook_s():
     assert np.isinf(free_deviations(unseen.T @ unseen, variance)).tolist() == [True, False, False, True]
 
 
+@functools.cache
+def simulated_tanks() -> Dataset:
+    return simulate_tanks(seed=0, samples=400)
+
+
 @pytest.fixture(scope="module")
 def tanks():
-    return tausid.fit(simulate_tanks(seed=0, samples=400).train, physics="CascadedTanks", seed=0, **WHOLE).model
+    return tausid.fit(simulated_tanks().train, physics="CascadedTanks", seed=0, **WHOLE).model
 
 
 def test_the_simulated_tanks_are_recovered_within_their_uncertainty(tanks):
@@ -180,7 +186,7 @@ def test_the_simulated_tanks_are_recovered_within_their_uncertainty(tanks):
         # Four deviations, and 3 % for the weir of one second and steps of two, which the simulator has not.
         assert abs(found.value - TANKS[name]) < 4 * found.deviation + 0.03 * abs(TANKS[name]), name
     # Noise of 0.05 V, and 20 % for the same and for the estimate of the initial state from 50 samples.
-    assert tausid.evaluate(tanks, simulate_tanks(seed=0, samples=400).test).rmse["y"] < 1.2 * 0.05
+    assert tausid.evaluate(tanks, simulated_tanks().test).rmse["y"] < 1.2 * 0.05
 
 
 def mass_record(samples: int = 400, *, seed: int, spring: float = 0.0, name: str = "mass") -> Record:
@@ -275,7 +281,7 @@ def test_a_model_file_holds_the_equations_by_name(tanks, tmp_path):
     again = tausid.load_model(tanks.save(tmp_path / "model.safetensors"))
     assert again.physics.plant == CascadedTanks()
     assert again.physics.parameters == tanks.physics.parameters
-    record = simulate_tanks(seed=0, samples=400).test
+    record = simulated_tanks().test
     np.testing.assert_array_equal(again.simulate(record).y, tanks.simulate(record).y)
 
 
