@@ -33,6 +33,7 @@ OWN_RULES = (
     "tausid.data.datasets._tanks",
     "tausid.data.records._convert",
     "tausid.data.records._record",
+    "tausid.data.records._rules",
     "tausid.model.structure",
     "tausid.training.fitting",
     "tausid.training.recipe",

@@ -117,10 +117,11 @@ def test_a_fit_without_report_leaves_none_and_one_without_jinja2_says_why(tausid
     assert tausid_command("fit", *few, "--out", tmp_path / "a", "--no-report").returncode == 0
     assert not (tmp_path / "a" / "report.html").exists()
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    done = tausid_command("fit", *few, "--out", tmp_path / "b")
+    (tmp_path / "a" / "result.json").unlink()
+    done = tausid_command("fit", *few, "--out", tmp_path / "a", "--resume")
     assert done.returncode == 0
     assert "note: no report was written: a report needs jinja2" in done.stderr
-    assert (tmp_path / "b" / "result.json").exists()
+    assert (tmp_path / "a" / "result.json").exists()
 
 
 def test_progress_goes_to_standard_error_in_plain_lines(run):
@@ -175,9 +176,9 @@ def test_info_says_which_engine_computes_and_why(tausid_command, run, monkeypatc
 def test_a_fit_says_once_that_the_compiled_engine_is_missing(tausid_command, run, tmp_path, monkeypatch):
     monkeypatch.setenv("TAUSID_NO_FUSED", "1")
     fitting._say_once_if_missing.cache_clear()  # another test of this process may have heard it
-    arguments = ["fit", run["data"], *COLUMNS, *SMALL, "--set", "trainer.steps=20"]
-    first = tausid_command(*arguments, "--out", tmp_path / "a").stderr
-    again = tausid_command(*arguments, "--out", tmp_path / "b").stderr
+    arguments = ["fit", run["data"], *COLUMNS, *SMALL, "--set", "trainer.steps=1", "--out", tmp_path]
+    first = tausid_command(*arguments).stderr
+    again = tausid_command(*arguments, "--resume").stderr
     note = "note: training uses the slower engine scan, as fused is not available: the environment sets TAUSID_NO_FUSED"
     assert first.count(note) == 1
     assert note not in again
@@ -235,9 +236,9 @@ MIMO = [
 def test_two_inputs_three_outputs_and_four_records_in_one_command(tausid_command, tmp_path):
     folder = tmp_path / "data"
     folder.mkdir()
-    for seed, samples in enumerate((200, 150, 260, 120)):
+    for seed, samples in enumerate((110, 90, 120, 80)):
         write_mimo(folder / f"run{seed}.csv", samples, seed=seed)
-    held_out = write_mimo(tmp_path / "held_out.csv", 100, seed=8)
+    held_out = write_mimo(tmp_path / "held_out.csv", 60, seed=8)
     settings = ["--nx", 3, "--recipe", "windows", *SMALL[6:], "--set", "trainer.steps=40"]  # with an estimated tau
     done = tausid_command(
         "fit", folder, *MIMO, *settings, "--validation", held_out, "--test", held_out, "--out", tmp_path / "r", "--json"
@@ -282,7 +283,7 @@ def test_simulate_says_how_the_initial_state_was_found(tausid_command, run, tmp_
 
 
 def test_without_out_a_new_folder_is_made(tausid_command, run, tmp_path):
-    done = tausid_command("fit", run["data"], *COLUMNS, *SMALL, "--set", "trainer.steps=20", "--json", cwd=tmp_path)
+    done = tausid_command("fit", run["data"], *COLUMNS, *SMALL, "--set", "trainer.steps=1", "--json", cwd=tmp_path)
     assert json.loads(done.stdout)["model"] == str(Path("runs/train-seed0/model.safetensors"))
     assert "test" not in json.loads(done.stdout)
     assert (tmp_path / "runs" / "train-seed0" / "history.csv").is_file()
@@ -335,19 +336,6 @@ def test_help_of_a_fit_fits_on_two_screens(tausid_command, monkeypatch):
     assert max(map(len, lines)) <= 80
 
 
-def test_shortcuts_are_settings_of_the_recipe(tausid_command, run, tmp_path):
-    shortcuts = ["--iterations", 1, "--hidden", "3,2", "--activation", "tanh", "--set", "holdout=none"]
-    done = tausid_command(
-        "fit", run["data"], *COLUMNS, "--tau", 2, "--nx", 2, *shortcuts, "--out", tmp_path, "--no-report", "--json"
-    )
-    assert done.returncode == 0, done.stderr
-    recipe = tausid.load_model(json.loads(done.stdout)["model"]).provenance["recipe"]
-    assert recipe["structure"]["hidden"] == [3, 2]
-    assert recipe["structure"]["activation"] == "tanh"
-    assert (recipe["trainer"]["kind"], recipe["trainer"]["iterations"]) == ("levenberg-marquardt", 1)
-    assert recipe["holdout"] is None
-
-
 def test_datasets_are_listed(tausid_command):
     listed = tausid_command("datasets", "list").stdout
     assert all(f"@{name}" in listed for name in ("cascaded_tanks", "emps", "silverbox", "simulated_tanks", "ph"))
@@ -362,24 +350,23 @@ def test_simulated_datasets_are_known_and_have_no_files(tausid_command):
     assert 0.8 < found["tau"] * math.sqrt(2e4 / 0.1) < 1.0
 
 
-def test_known_datasets_are_fitted_and_their_test_part_scored(tausid_command, benchmark_folder, tmp_path):
+def test_known_datasets_are_fitted_and_their_test_part_scored(tausid_command, tmp_path):
+    shortcuts = ["--iterations", 1, "--hidden", "3,2", "--activation", "tanh", "--set", "holdout=none"]
     done = tausid_command(
-        "fit",
-        "@cascaded_tanks",
-        "--tau",
-        74,
-        "--set",
-        "holdout=none",
-        "--iterations",
-        2,
-        "--out",
-        tmp_path,
-        "--json",
+        "fit", "@simulated_tanks", "--tau", 74, "--nx", 2, *shortcuts, "--out", tmp_path, "--no-report", "--json"
     )
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
-    evaluated = json.loads(tausid_command("evaluate", summary["model"], "@cascaded_tanks", "--json").stdout)
+    evaluated = json.loads(tausid_command("evaluate", summary["model"], "@simulated_tanks", "--json").stdout)
     assert evaluated["rmse"] == summary["test"]["rmse"]
+    recipe = tausid.load_model(summary["model"]).provenance["recipe"]  # shortcuts are settings of the recipe
+    assert recipe["structure"]["hidden"] == [3, 2]
+    assert recipe["structure"]["activation"] == "tanh"
+    assert (recipe["trainer"]["kind"], recipe["trainer"]["iterations"]) == ("levenberg-marquardt", 1)
+    assert recipe["holdout"] is None
+
+
+def test_the_files_of_a_known_dataset_are_found(tausid_command, benchmark_folder):
     path = tausid_command("datasets", "get", "cascaded_tanks").stdout.strip()
     assert Path(path).parent == benchmark_folder / "cascaded_tanks"
 
@@ -405,14 +392,14 @@ def test_tau_can_be_cross_validated_from_the_command_line(tausid_command, run, t
         *(f"trainer.{pair}" for pair in ("horizon=20", "batch=8", "steps=20", "validate_every=20")),
     ]
     done = tausid_command(
-        "tau", run["data"], *COLUMNS, "--method", "cv", "--search", "grid", "--trials", 2, "--nx", 2,
+        "tau", run["data"], *COLUMNS, "--method", "cv", "--search", "grid", "--trials", 1, "--nx", 2,
         *(word for setting in settings for word in ("--set", setting)), "--out", tmp_path, "--json",
         "--plot", tmp_path / "cv.svg",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     content = json.loads(done.stdout)
     assert content["method"] == "cv"
-    assert len(content["trials"]) == 2
+    assert len(content["trials"]) == 1
     assert (tmp_path / "cv.svg").is_file()
 
 
@@ -471,11 +458,11 @@ def test_the_tanks_linear_approximation_agrees_with_the_paper(tausid_command, be
         (["fit", "d.csv", *COLUMNS, "--tau", "2", "--set", "horizon"], "`--set` must be KEY=VALUE; got 'horizon'"),
         (
             ["fit", "d.csv", *COLUMNS, "--set", "trainer.iteratoins=3"],
-            "Did you mean 'trainer.iterations'?",
+            "Did you mean trainer.iterations?",
         ),
         (
             ["fit", "d.csv", *COLUMNS, "--set", "trainer.horizon=3"],
-            "`trainer.horizon` is a setting of Adam, which the recipe windows and paper has",
+            "`trainer.horizon` is a setting of Adam, which the recipes windows and paper have",
         ),
         (
             ["fit", "d.csv", *COLUMNS, "--recipe", "windows", "--iterations", "3"],
