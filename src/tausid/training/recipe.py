@@ -414,7 +414,8 @@ def _unknown_setting(key: str) -> str:
     same = [name for name in names if name.rpartition(".")[2] == last]
     same += [f"{part}={last}" for part, kinds in PARTS.items() for kind in kinds if getattr(kind, "kind", "") == last]
     similar = difflib.get_close_matches(key, names, n=1) or difflib.get_close_matches(f"trainer.{last}", names, n=1)
-    hint = f"Did you mean {' or '.join(same or similar)}?" if same or similar else f"Its parts are {', '.join(PARTS)}."
+    near = " or ".join(map(repr, same or similar))
+    hint = f"Did you mean {near}?" if near else f"Its parts are {', '.join(PARTS)}."
     return f"unknown setting {key!r}; settings have names such as trainer.iterations. {hint}"
 
 

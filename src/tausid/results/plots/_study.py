@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Groups = Mapping[Any, Sequence[float]]
+Scores = Sequence[float] | np.ndarray
+Groups = Mapping[Any, Scores]
 # Stands for a run without a finite score where quartiles are computed: larger than any score, and still a number.
 ENDLESS = 1e300
 WIDTHS = {1: 0.5, 2: 0.44}  # of a box, by the number of sets, in units of the room between two groups
@@ -106,7 +107,7 @@ def _check_marks(marks: Mapping[str, float], positions: Mapping[Any, float]) -> 
             raise ConfigError(f"`marks` must be positive numbers; {name!r} is {value!r}. Correct it.")
 
 
-def _upper_end(sets: Sequence[Sequence[float]], y_max: float | None) -> float:
+def _upper_end(sets: Sequence[Scores], y_max: float | None) -> float:
     if y_max is not None:
         if not 0 < y_max < np.inf:
             raise ConfigError(f"`y_max` must be a positive number; got {y_max!r}. Leave it out.")
@@ -126,13 +127,13 @@ def _slant(groups: Groups) -> dict[str, Any]:
     return {"rotation": 30, "rotation_mode": "anchor", "horizontalalignment": "right"}
 
 
-def _room(places: Sequence[float]) -> float:
+def _room(places: Scores) -> float:
     """The smallest distance between two groups."""
     return float(np.diff(np.sort(places)).min()) if len(places) > 1 else 1.0
 
 
 def _draw_boxes(
-    panel: Axes, sets: Sequence[Sequence[float]], places: np.ndarray, *, width: float, top: float, look: Any
+    panel: Axes, sets: Sequence[Scores], places: np.ndarray, *, width: float, top: float, look: Any
 ) -> None:
     color, hatch, alpha = look
     panel.bxp(
@@ -148,7 +149,7 @@ def _draw_boxes(
     )
 
 
-def _count_above(panel: Axes, sets: Sequence[Sequence[float]], places: np.ndarray, *, top: float, row: int) -> None:
+def _count_above(panel: Axes, sets: Sequence[Scores], places: np.ndarray, *, top: float, row: int) -> None:
     """How many runs lie above the axis, a row of numbers per set."""
     for place, scores in zip(places, sets, strict=True):
         above = int(np.sum(~(np.asarray(scores, float) <= top)))
@@ -164,7 +165,7 @@ def _count_above(panel: Axes, sets: Sequence[Sequence[float]], places: np.ndarra
             )
 
 
-def _statistics(scores: Sequence[float], top: float) -> dict[str, Any]:
+def _statistics(scores: Scores, top: float) -> dict[str, Any]:
     values = np.where(np.isfinite(scores), scores, ENDLESS)
     low, lower, median, upper, high = np.clip(np.percentile(values, [0, 25, 50, 75, 100]), 0.0, 2.0 * top).tolist()
     return {"whislo": low, "q1": lower, "med": median, "q3": upper, "whishi": high, "fliers": []}
