@@ -257,7 +257,7 @@ def test_it_prints(opened, tmp_path):
 def test_a_study_opens_without_a_word(browser, tmp_path):
     opened = Opened(browser, write_report(write_study(tmp_path)), width=390)
     assert "13 of 15 runs finished" in opened.page.locator("#verdict").inner_text()
-    assert "training left the finite numbers <b>" in opened.page.locator("#failures").inner_text()
+    assert "training diverged <b>" in opened.page.locator("#failures").inner_text()
     assert opened.page.evaluate("[...document.images].every(image => image.naturalWidth > 0)")
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390
     assert opened.said == []
