@@ -34,6 +34,7 @@ OWN_RULES = (
     "tausid.data.records._convert",
     "tausid.data.records._record",
     "tausid.data.records._rules",
+    "tausid.data.records._sets",
     "tausid.model.structure",
     "tausid.training.fitting",
     "tausid.training.recipe",

@@ -29,6 +29,7 @@ TABLES = ("data", "settings", "axes", "variants")
 # What a run may be told beside settings of its recipe.
 ARGUMENTS = ("recipe", "protocol", "seed", "nx", "tau", "ts_over_tau", "physics", "ensemble", "keep", "workers")
 RUN_KEYS = (*ARGUMENTS, *setting_names())
+PARTS_OF_RECIPES = {key.rpartition(".")[0] for key in RUN_KEYS if "." in key}  # what is in front of the last dot
 # Ranges of numpy. Fifteen digits: 0.1 and not 0.10000000000000002 in tables and names of folders.
 RANGES: dict[str, Callable[..., list[Any]]] = {
     "range": lambda *numbers: list(range(*numbers)),
@@ -272,12 +273,13 @@ def _check_once(spec: StudySpec) -> None:
             raise ConfigError(f"`{key}` must be in one place; it is an axis and in {held!r} too. Remove one.")
 
 
-def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
+def _flat(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Tables in a table by dotted keys, as TOML writes them: `trainer.iterations`; a range of an axis stays a table."""
     flat: dict[str, Any] = {}
-    for key, value in table.items():
-        nested = isinstance(value, dict) and not set(value) & {*RANGES, "and"}
-        flat |= {f"{key}.{inner}": v for inner, v in _flat(value).items()} if nested else {key: value}
+    for name, value in table.items():
+        key = f"{above}{name}"
+        nested = isinstance(value, dict) and (key in PARTS_OF_RECIPES or key not in RUN_KEYS)
+        flat |= _flat(value, f"{key}.") if nested else {key: value}
     return flat
 
 
