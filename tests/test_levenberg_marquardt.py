@@ -606,6 +606,7 @@ def test_folds_choose_the_iterations_and_say_how_they_go(whole):
     assert notes[-1] == f"final fit, iteration {result.steps} of {result.steps}"
     assert [u.step for u in said] == sorted(u.step for u in said) and said[-1].step == said[-1].max_steps
     assert all(np.isfinite([u.loss, u.validation, u.best]).all() for u in said)
+    assert [u.status for u in said] == ["running"] * (len(said) - 1) + ["completed"]
     assert [row.validation for row in result.history] == list(result.folds.pooled[1 : result.steps + 1])
     assert np.isnan([row.learning_rate for row in result.history]).all()
 
