@@ -14,12 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-<<<<<<< HEAD
 Scores = Sequence[float] | np.ndarray
 Groups = Mapping[Any, Scores]
-=======
-Groups = Mapping[Any, Sequence[float] | np.ndarray]
->>>>>>> t3
 # Stands for a run without a finite score where quartiles are computed: larger than any score, and still a number.
 ENDLESS = 1e300
 WIDTHS = {1: 0.5, 2: 0.44}  # of a box, by the number of sets, in units of the room between two groups
@@ -111,11 +107,7 @@ def _check_marks(marks: Mapping[str, float], positions: Mapping[Any, float]) -> 
             raise ConfigError(f"`marks` must be positive numbers; {name!r} is {value!r}. Correct it.")
 
 
-<<<<<<< HEAD
 def _upper_end(sets: Sequence[Scores], y_max: float | None) -> float:
-=======
-def _upper_end(sets: Sequence[Sequence[float] | np.ndarray], y_max: float | None) -> float:
->>>>>>> t3
     if y_max is not None:
         if not 0 < y_max < np.inf:
             raise ConfigError(f"`y_max` must be a positive number; got {y_max!r}. Leave it out.")
@@ -141,11 +133,7 @@ def _room(places: Scores) -> float:
 
 
 def _draw_boxes(
-<<<<<<< HEAD
     panel: Axes, sets: Sequence[Scores], places: np.ndarray, *, width: float, top: float, look: Any
-=======
-    panel: Axes, sets: Sequence[Sequence[float] | np.ndarray], places: np.ndarray, *, width: float, top: float, look: Any
->>>>>>> t3
 ) -> None:
     color, hatch, alpha = look
     panel.bxp(
@@ -161,11 +149,7 @@ def _draw_boxes(
     )
 
 
-<<<<<<< HEAD
 def _count_above(panel: Axes, sets: Sequence[Scores], places: np.ndarray, *, top: float, row: int) -> None:
-=======
-def _count_above(panel: Axes, sets: Sequence[Sequence[float] | np.ndarray], places: np.ndarray, *, top: float, row: int) -> None:
->>>>>>> t3
     """How many runs lie above the axis, a row of numbers per set."""
     for place, scores in zip(places, sets, strict=True):
         above = int(np.sum(~(np.asarray(scores, float) <= top)))
