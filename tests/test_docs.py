@@ -28,8 +28,9 @@ from tausid.data.records import as_records
 from tausid.study.spec import parse_spec, read_spec
 from tausid.training.checkpoint import fingerprint
 from tausid.training.fitting import change_recipe
-from tausid.training.recipe import PARTS, setting_names
+from tausid.training.parts import PARTS
 from tausid.training.resolve import resolve
+from tausid.training.settings import setting_names
 
 ROOT = Path(__file__).parent.parent
 PAGES = {path.name: path.read_text("utf-8") for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}

@@ -30,8 +30,9 @@ from tausid.training.holdout import Split, cut_folds, stretch
 from tausid.training.levenberg_marquardt import Point, expectation, first_guess, fit_initial_states, iterate, objective
 from tausid.training.normal_equations import Errors, FullError, Normal
 from tausid.training.outcome import make_result
+from tausid.training.parts import Folds, Given, LastShare, PaperTestHalf
 from tausid.training.problem import Problem
-from tausid.training.recipe import Folds, Given, LastShare, PaperTestHalf, Recipe
+from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task, _resolve_states_of_tau, resolve, resolve_holdout
 from tausid.training.result import FoldCurve, FoldCurves, HistoryRow
 from tausid.training.run_state import RunState, Status

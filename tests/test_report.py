@@ -25,7 +25,7 @@ from tausid.results.runs import Experiment, Run, write_run
 from tausid.results.runs import _run as runs_in_memory
 from tausid.study import read_results
 from tausid.training import start
-from tausid.training.recipe import Adam, Folds, PaperTestHalf
+from tausid.training.parts import Adam, Folds, PaperTestHalf
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,10 @@ from tausid.training.ensemble import Plan, check_ensemble, combine, member_folde
 from tausid.training.final_fit import final_fit
 from tausid.training.interruption import interruptible
 from tausid.training.outcome import make_result
+from tausid.training.parts import Folds, PaperTestHalf
 from tausid.training.problem import Problem
 from tausid.training.progress import ProgressUpdate, make_reporter
-from tausid.training.recipe import Folds, PaperTestHalf, Recipe
+from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task, resolve
 from tausid.training.result import FitResult
 from tausid.training.run_state import RunState, Status
