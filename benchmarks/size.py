@@ -3,7 +3,7 @@
     python benchmarks/size.py --json
 
 A record of four channels (two inputs, two outputs) and its time stamps, in double precision, is made and then fitted
-with the recipe `windows` for a few steps, windows drawn from all of it, in a process that has compiled the same
+with the recipe `windows` for a few steps, windows drawn from all of it, in a process that has compiled the same fit
 on a short record before. Told are the record's own size, what the fit added to it at its peak, and both per sample.
 The training copy in single precision is half of the record: inputs, outputs, steps, and which outputs were measured.
 Pass mark: the peak above the record is at most the size of the record, plus 200 MB.

@@ -294,7 +294,8 @@ def test_test_columns_can_come_from_the_same_file(tausid_command, tmp_path):
     table = np.hstack([a.u, a.y, b.u, b.y])
     np.savetxt(tmp_path / "d.csv", table, delimiter=",", header="uEst,yEst,uVal,yVal", comments="")
     done = tausid_command(
-        "fit", tmp_path / "d.csv", "--input", "uEst", "--output", "yEst", "--ts", 0.5, *SMALL, "--set", "trainer.steps=20",
+        "fit", tmp_path / "d.csv", "--input", "uEst", "--output", "yEst", "--ts", 0.5, *SMALL,
+        "--set", "trainer.steps=20",
         "--test-input", "uVal", "--test-output", "yVal", "--protocol", "paper", "--out", tmp_path / "r", "--json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -16,7 +16,8 @@ from tausid.cli import main
 from tausid.data.records import Record
 
 SMALL = ["--tau", "2", "--nx", "2", "--recipe", "windows", "--hidden", "8", "--set", "trainer.horizon=20",
-         "--set", "trainer.batch=16", "--set", "trainer.validate_every=20", "--set", "trainer.steps=40", "--workers", "1"]  # fmt: skip
+         "--set", "trainer.batch=16", "--set", "trainer.validate_every=20",
+         "--set", "trainer.steps=40", "--workers", "1"]  # fmt: skip
 
 
 def write_csv(path: Path, record: Record) -> Path:

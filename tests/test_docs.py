@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import csv
+import functools
 import io
 import itertools
 import json
@@ -15,7 +16,6 @@ import re
 import shlex
 import sys
 import tomllib
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -28,7 +28,9 @@ from tausid.data.records import as_records
 from tausid.study.spec import parse_spec, read_spec
 from tausid.training.checkpoint import fingerprint
 from tausid.training.fitting import change_recipe
-from tausid.training.recipe import PARTS, setting_names
+from tausid.training.parts import PARTS
+from tausid.training.resolve import resolve
+from tausid.training.settings import setting_names
 
 ROOT = Path(__file__).parent.parent
 PAGES = {path.name: path.read_text("utf-8") for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
@@ -48,13 +50,21 @@ def fits():
     return {}
 
 
+@pytest.fixture(scope="module")
+def tanks():
+    """Short records, made once."""
+    simulate = tausid.datasets.simulate_tanks
+    return functools.cache(lambda **given: simulate(**given | {"samples": min(given.get("samples", 200), 250)}))
+
+
 @pytest.fixture
-def light(monkeypatch, fits):
+def light(monkeypatch, fits, tanks):
     """What is looked at is whether all runs: records are short, trainings too, and of one structure."""
-    tanks = partial(tausid.datasets.simulate_tanks, samples=200)
+    simulate = tausid.datasets.simulate
     monkeypatch.setattr(tausid.datasets, "simulate_tanks", tanks)
+    monkeypatch.setattr(tausid.datasets, "simulate", lambda name, **given: simulate(name, **given | {"samples": 50}))
     monkeypatch.setattr(tausid.datasets, "load", lambda name: tanks(seed=0))
-    monkeypatch.setattr(tausid, "fit", partial(quick_fit, fits, tausid.fit))
+    monkeypatch.setattr(tausid, "fit", functools.partial(quick_fit, fits, tausid.fit))
 
 
 def quick_fit(fits, fit, records, *, recipe="default", physics=None, settings=None, **options):
@@ -71,16 +81,18 @@ def quick_fit(fits, fit, records, *, recipe="default", physics=None, settings=No
 
 def prepare_only(records, **options):
     """A fit that nobody looks at is made ready, and not trained."""
-    known = {name: options.pop(name) for name in ("tau", "seed") if name in options}
-    return resolve(
-        change_recipe(options.pop("recipe", "default"), records, **options), records, **{"tau": "bla", **known}
-    )
+    named = {"tau": "bla", **{name: options.pop(name) for name in ("tau", "seed") if name in options}}
+    return resolve(change_recipe(options.pop("recipe", "default"), records, nx=2, **options), records, **named)
 
 
 def cheapen(recipe):
     """The recipe with few steps, nothing held out and nothing to search for."""
-    steps = {"trainer.steps": 10} if isinstance(recipe.trainer, tausid.Adam) else {"trainer.iterations": 2}
-    return recipe.change({**steps, "holdout": "none", "search": "fixed"})
+    if isinstance(recipe.trainer, tausid.Adam):
+        less = {"trainer.steps": 10, "trainer.horizon": 20, "trainer.batch": 8, "structure.hidden": (8,)}
+    else:
+        stepper = "euler" if isinstance(recipe.start, tausid.FromLinear) else "rk4"  # known equations may be stiff
+        less = {"trainer.iterations": 2, "structure.nonlinear_g": False, "integration.stepper": stepper}
+    return recipe.change({**less, "holdout": "none", "search": "fixed"})
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")])
@@ -91,7 +103,9 @@ def test_python_runs_and_prints_what_the_page_shows(page, light, tmp_path, monke
     for block in blocks(page, "python"):
         for statement in ast.parse(block).body:
             printed = io.StringIO()
-            with contextlib.redirect_stdout(printed):
+            with contextlib.redirect_stdout(printed), monkeypatch.context() as patch:
+                if ast.unparse(statement).startswith("tausid.fit("):
+                    patch.setattr(tausid, "fit", prepare_only)
                 exec(compile(ast.Module([statement], []), page, "exec"), module.__dict__)
             last, got = statement.end_lineno, " ".join(printed.getvalue().split())
             below = itertools.takewhile(lambda line: line.startswith("# "), lines[last:])

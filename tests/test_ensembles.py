@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import problems
 import pytest
@@ -25,7 +26,7 @@ from tausid.training.interruption import interruptible
 from tausid.training.processes import LocalWorkers, usable_cores
 from tausid.training.progress import ProgressUpdate
 
-SMALL = {"recipe": "windows", "nx": 2, "tau": 2.0, "settings": problems.SMALL}
+SMALL = {"recipe": "windows", "nx": 2, "tau": 2.0, "settings": {**problems.SMALL, "trainer.learning_rate": 0.01}}
 QUIET = {"progress": None, "workers": 1}
 
 
@@ -162,7 +163,8 @@ def test_without_validation_members_stay_in_the_order_of_their_seeds(fitted):
         ({"ensemble": 2, "keep": 1, "holdout": None}, "must have held-out data"),
     ],
 )
-def test_wrong_numbers_are_refused(settings, message):
+def test_wrong_numbers_are_refused(settings, message, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for users, whose types nobody checks
     with pytest.raises(ConfigError, match=message):
         tausid.fit(wiener_record(200), seed=0, progress=None, **SMALL, **settings)
 
@@ -234,7 +236,8 @@ def report_until_ctrl_c(seed: int, progress: Callable[[ProgressUpdate], None], *
     return seed
 
 
-def test_ctrl_c_reaches_all_processes():
+def test_ctrl_c_reaches_all_processes(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # what stands for a fit gives back its seed
     plan = Plan(report_until_ctrl_c, {}, (7, 8, 9), 9, None)
     updates = []
 

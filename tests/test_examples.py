@@ -6,24 +6,38 @@ All but one run inside this process, which has its imports already.
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import runpy
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tausid.cli import demo, main
+from tausid.data import datasets
+from tausid.training import recipes
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
 
+@pytest.fixture(scope="module")
+def short_tanks():
+    """Short records, made once."""
+    simulate = datasets.simulate_tanks
+    return functools.cache(lambda *, seed, samples=200: simulate(seed=seed, samples=min(samples, 200)))
+
+
 @pytest.fixture(autouse=True)
-def few_iterations(monkeypatch):
-    """What is looked at is whether all runs, not how well the models are."""
-    monkeypatch.setitem(RECIPES, "default", replace(RECIPES["default"], folds=0, finish_steps=2))
+def few_iterations(monkeypatch, short_tanks):
+    """What is looked at is whether all runs, not how well the models are: short fits of one structure."""
+    monkeypatch.setattr(datasets, "simulate_tanks", short_tanks)
+    less = {"trainer.iterations": 2, "holdout": "none"}
+    for name, nx in {"default": 2, "greybox": "auto"}.items():
+        make = getattr(recipes, name)
+        monkeypatch.setattr(recipes, name, lambda make=make, nx=nx: make(nx=nx).change(less))
+    monkeypatch.setitem(recipes.NAMES, "default", recipes.default)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -14,8 +14,9 @@ from tausid.model.structure import Structure
 from tausid.training import final_fit as module
 from tausid.training.driver import Session
 from tausid.training.final_fit import final_fit
+from tausid.training.parts import FromLinear, LevenbergMarquardt
 from tausid.training.problem import Problem, validation_score
-from tausid.training.recipe import FromLinear, LevenbergMarquardt, Recipe
+from tausid.training.recipe import Recipe
 from tausid.training.resolve import resolve
 from tausid.training.result import FoldCurves
 from tausid.training.run_state import RunState

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import h5py
+import jaxtyping
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,8 +34,9 @@ pytestmark = pytest.mark.usefixtures("one_reading_process")
 
 @pytest.fixture(scope="module", autouse=True)
 def short_patience() -> Iterator[None]:
-    """A damaged file on which HDF5 hangs costs two seconds and not a minute."""
+    """A damaged file on which HDF5 hangs costs two seconds and not a minute; wrong arrays come through, as users'."""
     patch = pytest.MonkeyPatch()
+    patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     patch.setattr(_isolated, "SECONDS", 2.0)
     yield
     patch.undo()

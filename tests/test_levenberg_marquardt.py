@@ -30,8 +30,9 @@ from tausid.training.holdout import Split, cut_folds, stretch
 from tausid.training.levenberg_marquardt import Point, expectation, first_guess, fit_initial_states, iterate, objective
 from tausid.training.normal_equations import Errors, FullError, Normal
 from tausid.training.outcome import make_result
+from tausid.training.parts import Folds, Given, LastShare, PaperTestHalf
 from tausid.training.problem import Problem
-from tausid.training.recipe import Folds, Given, LastShare, PaperTestHalf, Recipe
+from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task, _resolve_states_of_tau, resolve, resolve_holdout
 from tausid.training.result import FoldCurve, FoldCurves, HistoryRow
 from tausid.training.run_state import RunState, Status
@@ -606,6 +607,7 @@ def test_folds_choose_the_iterations_and_say_how_they_go(whole):
     assert notes[-1] == f"final fit, iteration {result.steps} of {result.steps}"
     assert [u.step for u in said] == sorted(u.step for u in said) and said[-1].step == said[-1].max_steps
     assert all(np.isfinite([u.loss, u.validation, u.best]).all() for u in said)
+    assert [u.status for u in said] == ["running"] * (len(said) - 1) + ["completed"]
     assert [row.validation for row in result.history] == list(result.folds.pooled[1 : result.steps + 1])
     assert np.isnan([row.learning_rate for row in result.history]).all()
 
@@ -704,8 +706,9 @@ def train(problem: Problem) -> RunState:
 
 def test_no_finite_score_of_validation_records_is_a_divergence():
     beyond = wiener_record(60, seed=1)
-    beyond = dataclasses.replace(beyond, u=1e39 * beyond.u)  # beyond single precision
-    run = train(with_validation(make_problem([wiener_record(60)], {"trainer.iterations": 2}), beyond))
+    beyond = dataclasses.replace(beyond, u=1e20 * beyond.u)  # its cube is beyond single precision
+    settings = {"structure.network": "polynomial", "start.weight_range": 0.01, "trainer.iterations": 2}
+    run = train(with_validation(make_problem([wiener_record(60)], settings), beyond))
     assert run.status == "diverged" and np.isfinite(run.history[-1].loss)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
 import tausid
-from tausid import ConfigError, Record, recipes
+from tausid import ConfigError, Dataset, Record, recipes
 from tausid.data.datasets import TankParameters, simulate_tanks, tanks_response
 from tausid.model.physics import (
     AbstractPhysics,
@@ -104,7 +106,7 @@ def test_a_start_outside_of_its_bounds_is_refused(numbers):
 
 
 def test_the_equations_of_the_tanks_agree_with_their_simulator():
-    u = simulate_tanks(seed=3).train.u[:, 0]
+    u = simulate_tanks(seed=3, samples=500).train.u[:, 0]
     plant = CascadedTanks(**TANKS, weir=5.0)
 
     @jax.jit
@@ -168,9 +170,14 @@ def test_deviations_of_a_linear_problem_are_the_textbook_s():
     assert np.isinf(free_deviations(unseen.T @ unseen, variance)).tolist() == [True, False, False, True]
 
 
+@functools.cache
+def simulated_tanks() -> Dataset:
+    return simulate_tanks(seed=0, samples=400)
+
+
 @pytest.fixture(scope="module")
 def tanks():
-    return tausid.fit(simulate_tanks(seed=0, samples=600).train, physics="CascadedTanks", seed=0, **WHOLE).model
+    return tausid.fit(simulated_tanks().train, physics="CascadedTanks", seed=0, **WHOLE).model
 
 
 def test_the_simulated_tanks_are_recovered_within_their_uncertainty(tanks):
@@ -179,7 +186,7 @@ def test_the_simulated_tanks_are_recovered_within_their_uncertainty(tanks):
         # Four deviations, and 3 % for the weir of one second and steps of two, which the simulator has not.
         assert abs(found.value - TANKS[name]) < 4 * found.deviation + 0.03 * abs(TANKS[name]), name
     # Noise of 0.05 V, and 20 % for the same and for the estimate of the initial state from 50 samples.
-    assert tausid.evaluate(tanks, simulate_tanks(seed=0, samples=600).test).rmse["y"] < 1.2 * 0.05
+    assert tausid.evaluate(tanks, simulated_tanks().test).rmse["y"] < 1.2 * 0.05
 
 
 def mass_record(samples: int = 400, *, seed: int, spring: float = 0.0, name: str = "mass") -> Record:
@@ -274,7 +281,7 @@ def test_a_model_file_holds_the_equations_by_name(tanks, tmp_path):
     again = tausid.load_model(tanks.save(tmp_path / "model.safetensors"))
     assert again.physics.plant == CascadedTanks()
     assert again.physics.parameters == tanks.physics.parameters
-    record = simulate_tanks(seed=0, samples=600).test
+    record = simulated_tanks().test
     np.testing.assert_array_equal(again.simulate(record).y, tanks.simulate(record).y)
 
 
@@ -296,7 +303,7 @@ def test_equations_of_one_s_own_are_given_when_loading(lag, tmp_path):
 
 
 def test_a_run_resumes_only_with_the_same_equations(lag):
-    with pytest.raises(ConfigError, match="`physics"):
+    with pytest.raises(ConfigError, match=r"`physics[\w.]*` was"):
         tausid.fit(lag_record(noise=0.0), physics=Lag(gain=2.0), seed=0, out=lag[1], resume=True, **WHOLE)
 
 
@@ -306,7 +313,7 @@ def test_folds_have_equations_of_their_own():
     options = {"recipe": "windows", "settings": settings, "holdout": tausid.Folds(2), "tau": 3.0, "progress": None}
     result = tausid.fit(lag_record(noise=0.0), physics=Lag(), seed=0, **options)
     # A network without these equations is off by about one deviation after four steps.
-    assert np.max(result.folds.pooled) < 0.05
+    assert np.max(result.folds.pooled[1:]) < 0.05
     assert result.model.physics.parameters["rate"].value == pytest.approx(0.3, rel=1e-3)
 
 
@@ -373,7 +380,8 @@ class Stateless(AbstractPhysics):
         (Wrong("lost"), "Wrong diverges"),
     ],
 )
-def test_wrong_declarations_are_refused(physics, message):
+def test_wrong_declarations_are_refused(physics, message, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for users, whose types nobody checks
     with pytest.raises(ConfigError, match=message):
         tausid.fit(lag_record(60), physics=physics, seed=0, **WHOLE)
 
@@ -391,7 +399,10 @@ def test_outputs_are_counted():
         ({"recipe": "paper", "settings": {"structure.correction": "network"}}, "`barrier` must be none .* Set it so"),
         ({"settings": {"structure.feedthrough": False}}, "`feedthrough` must be true with known equations"),
         ({"settings": {"structure.output_limits": [0, 1]}}, "`output_limits` must be none with known equations"),
-        ({"recipe": "windows", "settings": {"integration.engine": "fused"}}, "engine 'fused' is not available"),
+        (
+            {"recipe": "windows", "settings": {"integration.engine": "fused", "trainer.horizon": 20}},
+            "engine 'fused' is not available",
+        ),
         ({"tau": "trained"}, "`tau` must not be trained where no network corrects known equations"),
         (
             {"physics": None, "settings": {"structure.correction": "network"}},

@@ -115,7 +115,9 @@ def test_keys_and_values_that_are_wrong_say_what_is_right(key, value, message):
 
 @pytest.mark.parametrize("key", ["trainer.steps", "trainer.barrier.weight", "start.A"])
 def test_a_key_of_another_trainer_or_start_says_which_recipe_has_it(key):
-    with pytest.raises(ConfigError, match=f"`{key}` is a setting of .*, which the recipe windows and paper has; this"):
+    with pytest.raises(
+        ConfigError, match=f"`{key}` is a setting of .*, which the recipes windows and paper have; this"
+    ):
         recipes.default().change({key: 3})
 
 

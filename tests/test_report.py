@@ -21,11 +21,11 @@ from tausid.results.report._html import number, share
 from tausid.results.report._series import VALUES, bucket_width, plot_data, thin
 from tausid.results.report._verdict import judge
 from tausid.results.residuals import analyse_residuals
-from tausid.results.runs import _run as runs_in_memory
 from tausid.results.runs import Experiment, Run, write_run
+from tausid.results.runs import _run as runs_in_memory
 from tausid.study import read_results
 from tausid.training import start
-from tausid.training.recipe import Adam, Folds, PaperTestHalf
+from tausid.training.parts import Adam, Folds, PaperTestHalf
 
 
 @pytest.fixture(scope="module")
@@ -242,8 +242,8 @@ def test_thinning_keeps_the_extremes_of_every_bucket(samples, width):
     values[4:6] = np.nan
     kept = thin(values, width).reshape(-1, 2)
     assert len(kept) == -(-samples // width)
-    for pair, start in zip(kept, range(0, samples, width), strict=True):
-        bucket = values[start : start + width]
+    for pair, first in zip(kept, range(0, samples, width), strict=True):
+        bucket = values[first : first + width]
         if np.isnan(bucket).all():
             assert np.isnan(pair).all()
         else:

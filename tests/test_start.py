@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -90,7 +91,8 @@ def test_nonlinear_parts_that_start_at_zero_grow(network):
 def test_tau_comes_from_the_training_part_by_default():
     record = wiener_record(300)
     recipe = recipes.windows(nx=2).change({"trainer.horizon": 20})
-    model = resolve(recipe, record, tau="bla", seed=0).problem.initial_model
+    default = inspect.signature(tausid.fit).parameters["tau"].default
+    model = resolve(recipe, record, tau=default, seed=0).problem.initial_model
     estimate = tausid.estimate_tau(record.part(0, 240))
     assert model.tau == pytest.approx(estimate.tau, rel=1e-12)
     assert model.state_space.tau.source == "bla"

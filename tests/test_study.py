@@ -142,7 +142,8 @@ def test_variants_are_choices_made_together():
 
 def test_settings_and_axes_are_dotted_keys_in_a_file(tmp_path):
     (tmp_path / "study.toml").write_text(
-        'data = "@cascaded_tanks"\n[settings]\nnx = 2\nstructure.hidden = [8]\ntrainer.iterations = 5\nholdout = "none"\n'
+        'data = "@cascaded_tanks"\n[settings]\nnx = 2\nstructure.hidden = [8]\ntrainer.iterations = 5\n'
+        'holdout = "none"\n'
         "[axes]\ntrainer.weight_decay = { geomspace = [1e-8, 1e-6, 2], and = [0.0] }\nseed = [0]\n"
     )
     runs = read_spec(tmp_path / "study.toml").runs()

@@ -82,7 +82,7 @@ def test_a_variant_that_was_changed_is_noticed(spec, monkeypatch):
     spec.write_text(text + "[variants.a]\ntrainer.learning_rate = 0.001\n[variants.b]\n")
     study(spec, monkeypatch)
     spec.write_text(text + "[variants.a]\ntrainer.learning_rate = 0.002\n[variants.b]\n")
-    message = "run 'a,seed=0' must be told what it was told before; `trainer.learning_rate` was 0.001 and is now 0.002.*another name"
+    message = "run 'a,seed=0' must be told .*; `trainer.learning_rate` was 0.001 and is now 0.002.*another name"
     with pytest.raises(ConfigError, match=message):
         study(spec, monkeypatch, resume=True)
     spec.write_text(text + "[variants.a]\ntrainer.learning_rate = 0.001\n[variants.b]\nintegration.stepper = 'heun'\n")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -22,6 +23,7 @@ def test_a_trained_tau_stays_positive():
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf"), [1.0, 0.0], [], "fast", [[1.0]]])
-def test_tau_must_be_positive(bad):
+def test_tau_must_be_positive(bad, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for users, whose types nobody checks
     with pytest.raises(ConfigError, match="`tau` must be a positive number of seconds, or one per state; got"):
         Tau(bad)

@@ -23,8 +23,8 @@ from tausid.engine.networks import MLP
 from tausid.training import adam
 from tausid.training.adam import learning_rate
 from tausid.training.holdout import split_records
+from tausid.training.parts import Adam, Random
 from tausid.training.problem import validation_score
-from tausid.training.recipe import Adam, Random
 from tausid.training.resolve import resolve
 from tausid.training.windows import WindowSource
 

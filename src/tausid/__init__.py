@@ -61,18 +61,18 @@ if TYPE_CHECKING:
     from tausid.training import FoldCurves as FoldCurves
     from tausid.training import fit as fit
     from tausid.training import recipes as recipes
-    from tausid.training.recipe import Adam as Adam
-    from tausid.training.recipe import Barrier as Barrier
-    from tausid.training.recipe import Fixed as Fixed
-    from tausid.training.recipe import Folds as Folds
-    from tausid.training.recipe import FromLinear as FromLinear
-    from tausid.training.recipe import Given as Given
-    from tausid.training.recipe import LastShare as LastShare
-    from tausid.training.recipe import LevenbergMarquardt as LevenbergMarquardt
-    from tausid.training.recipe import PaperTestHalf as PaperTestHalf
-    from tausid.training.recipe import Random as Random
+    from tausid.training.parts import Adam as Adam
+    from tausid.training.parts import Barrier as Barrier
+    from tausid.training.parts import Fixed as Fixed
+    from tausid.training.parts import Folds as Folds
+    from tausid.training.parts import FromLinear as FromLinear
+    from tausid.training.parts import Given as Given
+    from tausid.training.parts import LastShare as LastShare
+    from tausid.training.parts import LevenbergMarquardt as LevenbergMarquardt
+    from tausid.training.parts import PaperTestHalf as PaperTestHalf
+    from tausid.training.parts import Random as Random
+    from tausid.training.parts import Search as Search
     from tausid.training.recipe import Recipe as Recipe
-    from tausid.training.recipe import Search as Search
 
 _MODULES = {
     "datasets": "data.datasets",
@@ -89,18 +89,18 @@ _MODULES = {
 _HOMES = {
     "Integration": "model.structure",
     "Structure": "model.structure",
-    "Search": "training.recipe",
+    "Search": "training.parts",
     "Recipe": "training.recipe",
-    "Random": "training.recipe",
-    "PaperTestHalf": "training.recipe",
-    "LevenbergMarquardt": "training.recipe",
-    "LastShare": "training.recipe",
-    "Given": "training.recipe",
-    "FromLinear": "training.recipe",
-    "Folds": "training.recipe",
-    "Fixed": "training.recipe",
-    "Barrier": "training.recipe",
-    "Adam": "training.recipe",
+    "Random": "training.parts",
+    "PaperTestHalf": "training.parts",
+    "LevenbergMarquardt": "training.parts",
+    "LastShare": "training.parts",
+    "Given": "training.parts",
+    "FromLinear": "training.parts",
+    "Folds": "training.parts",
+    "Fixed": "training.parts",
+    "Barrier": "training.parts",
+    "Adam": "training.parts",
     "Adaptive": "engine.integrators",
     "ConfigError": "errors",
     "DataError": "errors",

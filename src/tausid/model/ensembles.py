@@ -66,7 +66,10 @@ class EnsembleModel:
         return f"EnsembleModel({len(self.members)} members, the best is {self.best!r})"
 
     def _repr_html_(self) -> str:
-        rows = [(f"member {i + 1}", f"held-out error {score:.4g}") for i, score in enumerate(self.scores)]
+        rows = [
+            (_member_name(i + 1, model), f"held-out error {score:.4g}")
+            for i, (model, score) in enumerate(zip(self.members, self.scores, strict=True))
+        ]
         return html_table("Ensemble: errors over the outputs' deviation", rows) + self.best._repr_html_()
 
     @property
@@ -224,6 +227,11 @@ class EnsembleModel:
 
 
 AnyModel = Model | EnsembleModel
+
+
+def _member_name(number: int, model: Model) -> str:
+    seed = model.provenance.get("seed")
+    return f"member {number}" if seed is None else f"member {number}, seed {seed}"
 
 
 def trimmed_mean(values: Float[np.ndarray, "members *shape"]) -> Float[np.ndarray, "*shape"]:

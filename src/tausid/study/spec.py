@@ -22,7 +22,8 @@ from tausid.model.physics import find_physics
 from tausid.study.source import DataSource, source_from_table
 from tausid.training.ensemble import check_ensemble
 from tausid.training.fitting import change_recipe
-from tausid.training.recipe import Recipe, setting_names
+from tausid.training.recipe import Recipe
+from tausid.training.settings import setting_names
 from tausid.training.start import TAU_NAMES
 
 TABLES = ("data", "settings", "axes", "variants")

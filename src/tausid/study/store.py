@@ -12,6 +12,7 @@ import operator
 import os
 import time
 import uuid
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -320,7 +321,7 @@ def _open_database(optuna: Any, url: str) -> Any:
     from sqlalchemy.exc import ArgumentError
 
     try:
-        return optuna.storages.RDBStorage(url)
+        storage = optuna.storages.RDBStorage(url)
     except (ArgumentError, ValueError):
         raise ConfigError(
             f"`storage` must be the URL of a database, postgresql://, mysql:// or sqlite:///; got "
@@ -328,6 +329,9 @@ def _open_database(optuna: Any, url: str) -> Any:
         ) from None
     except ImportError as error:
         raise MissingExtraError(f"the database needs a driver that is missing: {error}. Install it with pip.") from None
+    # Optuna leaves connections to the garbage collector, and Python 3.13 warns of those that nobody closed.
+    weakref.finalize(storage, storage.engine.dispose)
+    return storage
 
 
 def _import_optuna() -> Any:

@@ -21,8 +21,8 @@ from tausid.model.model import Model
 from tausid.model.state_space import StateSpace
 from tausid.training.losses import simulation_error, weight_decay
 from tausid.training.paper import BARRIERS, dae_penalty
+from tausid.training.parts import FULL, Adam
 from tausid.training.problem import Problem, mean_one, validation_score
-from tausid.training.recipe import FULL, Adam
 from tausid.training.result import HistoryRow
 from tausid.training.run_state import RunState, Status
 from tausid.training.windows import Windows, WindowSource

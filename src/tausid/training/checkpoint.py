@@ -18,8 +18,8 @@ from tausid.model.arrays import fill_arrays, named_arrays
 from tausid.model.physics import describe_physics
 from tausid.storage import read_arrays, write_arrays
 from tausid.training.adam import Moments
+from tausid.training.parts import Adam
 from tausid.training.problem import Problem
-from tausid.training.recipe import Adam
 from tausid.training.result import FoldCurve, HistoryRow, TrialKey
 from tausid.training.run_state import RunState, Status
 

@@ -14,9 +14,9 @@ from jaxtyping import Array, PyTree
 
 from tausid.training import adam, levenberg_marquardt
 from tausid.training.checkpoint import load_checkpoint, save_checkpoint
+from tausid.training.parts import Adam
 from tausid.training.problem import Problem
 from tausid.training.progress import ProgressUpdate
-from tausid.training.recipe import Adam
 from tausid.training.run_state import RunState, Status
 
 SECONDS_BETWEEN_CHECKPOINTS = 10.0

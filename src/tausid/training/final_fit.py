@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from tausid.training.driver import Session, progress_update
+from tausid.training.parts import Adam, LevenbergMarquardt
 from tausid.training.problem import Problem, validation_score
 from tausid.training.progress import ProgressUpdate
-from tausid.training.recipe import Adam, LevenbergMarquardt
 from tausid.training.result import FoldCurves
 from tausid.training.run_state import RunState, Status
 from tausid.training.search import Choice

@@ -23,9 +23,10 @@ from tausid.training.ensemble import Plan, check_ensemble, combine, member_folde
 from tausid.training.final_fit import final_fit
 from tausid.training.interruption import interruptible
 from tausid.training.outcome import make_result
+from tausid.training.parts import Folds, PaperTestHalf
 from tausid.training.problem import Problem
 from tausid.training.progress import ProgressUpdate, make_reporter
-from tausid.training.recipe import Folds, PaperTestHalf, Recipe
+from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task, resolve
 from tausid.training.result import FitResult
 from tausid.training.run_state import RunState, Status
@@ -139,9 +140,15 @@ def change_recipe(
     check_choice("protocol", protocol, PROTOCOLS)
     autonomous = records is not None and as_records(records)[0].nu == 0
     found = recipes.find(recipe, autonomous=autonomous and physics is None, known=physics is not None)
-    states = {} if nx is None else {"structure.nx": nx}
-    found = found.change({**(parts or {}), **(settings or {}), **states})
-    return dataclasses.replace(found, holdout=PaperTestHalf()) if protocol == "paper" else found
+    changes = {**(parts or {}), **(settings or {}), **({} if nx is None else {"structure.nx": nx})}
+    if protocol == "paper":
+        if any(key.partition(".")[0] == "holdout" for key in changes):
+            raise ConfigError(
+                "protocol 'paper' must hold out the first half of the test record; got another holdout as well. "
+                "Leave it out, or use protocol 'clean'."
+            )
+        changes["holdout"] = PaperTestHalf()
+    return found.change(changes)
 
 
 def _fit(task: Task, session: Session) -> FitResult:

@@ -27,8 +27,9 @@ from tausid.model.structure import AUTO
 from tausid.model.tau import Tau
 from tausid.training.levenberg_marquardt import Point, begin, iterate
 from tausid.training.normal_equations import FullError, Normal, Penalties, normal_equations, states_along
+from tausid.training.parts import FULL, Adam, FromLinear
 from tausid.training.problem import mean_one
-from tausid.training.recipe import FULL, Adam, FromLinear, Recipe
+from tausid.training.recipe import Recipe
 from tausid.training.start import start_encoder
 from tausid.training.windows import WindowSource
 

@@ -12,7 +12,8 @@ from tausid.data.clocks import split_at_gaps
 from tausid.data.records import Record, Records, as_records, check_same_channels
 from tausid.errors import ConfigError
 from tausid.model.structure import Structure
-from tausid.training.recipe import Adam, Folds, Given, LastShare, PaperTestHalf, Recipe
+from tausid.training.parts import Adam, Folds, Given, LastShare, PaperTestHalf
+from tausid.training.recipe import Recipe
 
 # Samples of the test record that the paper's early stopping sees.
 PAPER_SAMPLES = 512

@@ -27,8 +27,8 @@ from tausid.training.normal_equations import (
     normal_equations,
     states_along,
 )
+from tausid.training.parts import FULL, LevenbergMarquardt
 from tausid.training.problem import Problem, mean_one, validation_score
-from tausid.training.recipe import FULL, LevenbergMarquardt
 from tausid.training.result import HistoryRow
 from tausid.training.run_state import RunState, Status
 from tausid.training.start import past_of, start_encoder

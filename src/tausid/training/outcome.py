@@ -10,8 +10,8 @@ import numpy as np
 
 from tausid.training.checkpoint import fingerprint
 from tausid.training.limits import describe_limits
+from tausid.training.parts import Adam
 from tausid.training.problem import Problem
-from tausid.training.recipe import Adam
 from tausid.training.result import FitResult, FoldCurves, HistoryRow
 from tausid.training.run_state import RunState, Status
 from tausid.training.trials import describe

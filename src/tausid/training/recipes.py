@@ -6,17 +6,8 @@ from typing import Any
 
 from tausid.errors import ConfigError, unknown_name
 from tausid.model.structure import AUTO, Structure
-from tausid.training.recipe import (
-    Adam,
-    Barrier,
-    Fixed,
-    FromLinear,
-    LastShare,
-    LevenbergMarquardt,
-    Random,
-    Recipe,
-    Search,
-)
+from tausid.training.parts import Adam, Barrier, Fixed, FromLinear, LastShare, LevenbergMarquardt, Random, Search
+from tausid.training.recipe import Recipe
 
 
 def default(**structure: Any) -> Recipe:

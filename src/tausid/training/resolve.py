@@ -23,8 +23,9 @@ from tausid.model.tau import Tau
 from tausid.training.greybox import KnownStart, fit_known, resolve_physics, start_from_known
 from tausid.training.holdout import Split, split_records
 from tausid.training.limits import resolve_limits
+from tausid.training.parts import Adam, Folds, Given, LastShare, LevenbergMarquardt, PaperTestHalf, Search
 from tausid.training.problem import Problem, make_windows
-from tausid.training.recipe import Adam, Folds, Given, LastShare, LevenbergMarquardt, PaperTestHalf, Recipe, Search
+from tausid.training.recipe import Recipe
 from tausid.training.start import AnyTau, Start, approximate, as_tau, find_start, start_from_bla
 
 # What `auto` begins with where held-out data may prefer something else, and what it is without any.

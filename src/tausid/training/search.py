@@ -11,7 +11,8 @@ from typing import Any
 
 from tausid.model.structure import AUTO
 from tausid.training.driver import Session
-from tausid.training.recipe import Folds, LevenbergMarquardt, Recipe, Search
+from tausid.training.parts import Folds, LevenbergMarquardt, Search
+from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task
 from tausid.training.result import FoldCurves
 from tausid.training.trials import BETTER, NEGLIGIBLE, Trials

@@ -22,7 +22,8 @@ from tausid.model.initial import Encoder, FreeState
 from tausid.model.state_space import StateSpace
 from tausid.model.structure import AUTO
 from tausid.model.tau import Tau
-from tausid.training.recipe import FromLinear, Recipe
+from tausid.training.parts import FromLinear
+from tausid.training.recipe import Recipe
 from tausid.training.windows import WindowSource
 
 # Where a trained tau starts by itself: Ts/tau = 0.1, as in the paper.

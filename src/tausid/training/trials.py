@@ -19,9 +19,10 @@ from tausid.model.structure import SAMPLES_PER_STATE, Structure
 from tausid.training.checkpoint import load_trials, save_trials
 from tausid.training.driver import Session
 from tausid.training.holdout import Split, cut_folds
+from tausid.training.parts import Folds
 from tausid.training.problem import Problem, validation_score
 from tausid.training.progress import ProgressUpdate
-from tausid.training.recipe import Folds, Recipe
+from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task
 from tausid.training.result import FoldCurve, FoldCurves, TrialKey
 from tausid.training.run_state import RunState, Status

@@ -18,7 +18,7 @@ from tausid.data.scaling import Scaling
 from tausid.engine.holds import hold_slopes
 from tausid.errors import ConfigError
 from tausid.model.past import hold_missing, past_is_known
-from tausid.training.recipe import FULL
+from tausid.training.parts import FULL
 
 # Samples that are normalized at a time, in double precision.
 CHUNK = 2**16

@@ -14,7 +14,7 @@ from tausid.data.records import Record
 from tausid.data.scaling import Scaling
 from tausid.errors import DataError
 from tausid.model.past import at_nominal_times, fill_past
-from tausid.training.recipe import FULL
+from tausid.training.parts import FULL
 from tausid.training.window_layout import fill_rows, lay_out, sample_rows, stamp_lags, window_runs, window_samples
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float
 
 from tausid.data.records import Record
 from tausid.errors import DataError
@@ -21,8 +20,8 @@ def plot_band(
     record: Record,
     mean: Simulation,
     *,
-    low: Float[np.ndarray, "N ny"],
-    high: Float[np.ndarray, "N ny"],
+    low: np.ndarray,
+    high: np.ndarray,
     label: str = "band",
 ) -> Figure:
     """Measured outputs against the mean of several models and the band that they span.

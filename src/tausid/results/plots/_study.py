@@ -127,19 +127,13 @@ def _slant(groups: Groups) -> dict[str, Any]:
     return {"rotation": 30, "rotation_mode": "anchor", "horizontalalignment": "right"}
 
 
-def _room(places: Sequence[float]) -> float:
+def _room(places: Scores) -> float:
     """The smallest distance between two groups."""
     return float(np.diff(np.sort(places)).min()) if len(places) > 1 else 1.0
 
 
 def _draw_boxes(
-    panel: Axes,
-    sets: Sequence[Scores],
-    places: np.ndarray,
-    *,
-    width: float,
-    top: float,
-    look: Any,
+    panel: Axes, sets: Sequence[Scores], places: np.ndarray, *, width: float, top: float, look: Any
 ) -> None:
     color, hatch, alpha = look
     panel.bxp(

@@ -12,7 +12,7 @@ from tausid.data.records import Record
 from tausid.results.report._html import number, share
 from tausid.results.residuals import ResidualTest
 from tausid.results.runs import Experiment, Run
-from tausid.training.recipe import Folds
+from tausid.training.parts import Folds
 
 # Least fit in percent for each word. A fit of 85 % leaves an error of 15 % of the output's deviation.
 RATINGS = ((95.0, "Excellent"), (85.0, "Good"), (70.0, "Fair"), (50.0, "Rough"), (-np.inf, "Poor"))
