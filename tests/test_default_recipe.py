@@ -30,8 +30,8 @@ def error_of(train: Record, test: Record, **options) -> tuple[float, float]:
     return own, float(np.sqrt(np.mean((test.y[score.n_skipped :] - linear) ** 2)))
 
 
-# Structures are given here, so that one is compiled instead of a dozen, and records are short. Factors of the noise have
-# a margin of a quarter over what was found.
+# Structures are given here, so that one is compiled instead of a dozen, and records are short. Factors of noise have a
+# margin of a quarter over what was found.
 
 
 def test_a_saturating_sensor_in_a_few_iterations():
