@@ -458,7 +458,7 @@ def test_the_tanks_linear_approximation_agrees_with_the_paper(tausid_command, be
         (["fit", "d.csv", *COLUMNS, "--tau", "2", "--set", "horizon"], "`--set` must be KEY=VALUE; got 'horizon'"),
         (
             ["fit", "d.csv", *COLUMNS, "--set", "trainer.iteratoins=3"],
-            "Did you mean trainer.iterations?",
+            "Did you mean 'trainer.iterations'?",
         ),
         (
             ["fit", "d.csv", *COLUMNS, "--set", "trainer.horizon=3"],
