@@ -76,9 +76,8 @@ def identity(problem: Problem) -> dict[str, Any]:
     """What must be the same for a run to be resumed: recipe, seed, tau's start, and the data."""
     model = problem.initial_model
     tau = model.state_space.tau
-    recipe = {f"{part}": values for part, values in problem.recipe.as_dict().items()}
     return {
-        **recipe,
+        **problem.recipe.as_dict(),
         "seed": problem.seed,
         "tau": tau.start.tolist(),
         "tau_trainable": tau.trainable,
