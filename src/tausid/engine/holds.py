@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
-from jaxtyping import Array, Float
+
+from typing import Any as Array
+
+from jaxtyping import Float
 
 from tausid.errors import ConfigError, unknown_name
 
