@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The fused engine's kernels under AddressSanitizer and UndefinedBehaviorSanitizer; any finding ends it with an error.
+# The compiled engine's kernels under AddressSanitizer and UndefinedBehaviorSanitizer; any finding ends it with an error.
 # Half a minute of one core. Only what this processor can run is compiled; the rest could not be looked at.
 #   bash tests/sanitize.sh
 set -euo pipefail
@@ -16,7 +16,9 @@ fi
 has() { for name in "$@"; do grep -qw "$name" /proc/cpuinfo 2>/dev/null || return 1; done; }
 sets=""
 kernel() { # name, options
-  $compiler $flags -DTAUSID_ISA="$1" "${@:2}" -c $sources/kernel.cpp -o "$out/$1.o"
+  for part in kernel second_order; do
+    $compiler $flags -DTAUSID_ISA="$1" "${@:2}" -c $sources/$part.cpp -o "$out/${part}_$1.o"
+  done
   sets="$sets -DTAUSID_HAVE_$(echo "$1" | tr '[:lower:]' '[:upper:]')"
 }
 kernel plain
@@ -24,6 +26,8 @@ if has avx2 fma; then kernel avx2 -mavx2 -mfma; fi
 if has avx512f avx512dq avx512bw avx512vl; then
   kernel avx512 -mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma
 fi
-$compiler $flags $sets sanitize.cpp "$out"/*.o -o "$out/sanitize"
+$compiler $flags $sets sanitize.cpp "$out"/kernel_*.o -o "$out/sanitize"
 "$out/sanitize"
+$compiler $flags $sets sanitize_second_order.cpp $sources/second_order_calls.cpp "$out"/second_order_*.o -pthread -o "$out/second"
+"$out/second"
 echo "clean"

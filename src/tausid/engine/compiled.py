@@ -29,9 +29,7 @@ ACTIVATIONS = ("leaky_relu", "relu", "tanh", "elu", "sigmoid", "softplus")
 MAX_LAYERS, MAX_DEGREE = 4, 8
 _FAILURES = {1: "sizes out of range", 2: "too little memory", 3: "the processor lacks its instructions"}
 
-_Numbers = ctypes.POINTER(ctypes.c_double)
-_Ints = ctypes.POINTER(ctypes.c_int32)
-_Longs = ctypes.POINTER(ctypes.c_int64)
+_Numbers = ctypes.c_void_p
 
 
 class _Net(ctypes.Structure):
@@ -43,7 +41,7 @@ class _Net(ctypes.Structure):
         ("activation", ctypes.c_int),
         ("monomials", ctypes.c_int),
         ("degree", ctypes.c_int),
-        ("factors", _Ints),
+        ("factors", _Numbers),
         ("bias", ctypes.c_int),
     ]
 
@@ -60,7 +58,7 @@ class _System(ctypes.Structure):
 
 
 class _Samples(ctypes.Structure):
-    _fields_ = [("records", ctypes.c_int64), ("lengths", _Longs), *((name, _Numbers) for name in ("u", "y", "w", "dt"))]
+    _fields_ = [("records", ctypes.c_int64), ("lengths", _Numbers), *((name, _Numbers) for name in ("u", "y", "w", "dt"))]
 
 
 class _Sums(ctypes.Structure):
@@ -128,7 +126,7 @@ class Shape:
         ]
         return np.array(rows, np.int32).reshape(len(rows), self.degree)
 
-    @property
+    @cached_property
     def features(self) -> int:
         """What the last layer sees."""
         return self.n_in + (self.hidden[-1] if self.hidden else 0) + len(self.factors) + self.bias
@@ -142,7 +140,7 @@ class Shape:
         parts = dict(zip(names, (part.ravel() for part in np.split(last, ends[:-1], axis=1)), strict=True))
         return {**parts, "hidden": np.arange(last.size, self.parameters)}
 
-    @property
+    @cached_property
     def parameters(self) -> int:
         """The number of weights."""
         layers = pairwise((self.n_in, *self.hidden))
@@ -190,7 +188,7 @@ class Shape:
             ACTIVATIONS.index(self.activation),
             len(self.factors),
             self.degree,
-            self.factors.ctypes.data_as(_Ints),
+            _pointer(self.factors),
             int(self.bias),
         )
 
@@ -225,8 +223,10 @@ class Samples:
     @cached_property
     def as_struct(self) -> _Samples:
         """The records as the library sees them."""
-        arrays = (_pointer(_plain(a)) for a in (self.u, self.y, self.w, self.dt))
-        return _Samples(len(self.lengths), self.lengths.ctypes.data_as(_Longs), *arrays)
+        arrays = [_plain(a) for a in (self.u, self.y, self.w, self.dt)]
+        struct = _Samples(len(self.lengths), _pointer(self.lengths), *map(_pointer, arrays))
+        struct.kept = arrays  # as long as the struct
+        return struct
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,7 +281,7 @@ class System:
         """Number of states."""
         return self.f.n_out
 
-    @property
+    @cached_property
     def parameters(self) -> int:
         """Number of parameters of both networks."""
         return self.f.parameters + self.g.parameters
@@ -404,8 +404,8 @@ def _plain(array: Any) -> np.ndarray:
     return np.ascontiguousarray(array, dtype=float)
 
 
-def _pointer(array: np.ndarray | None) -> Any:
-    return None if array is None else array.ctypes.data_as(_Numbers)
+def _pointer(array: np.ndarray | None) -> int | None:
+    return None if array is None else array.__array_interface__["data"][0]
 
 
 def _check(failure: int) -> None:

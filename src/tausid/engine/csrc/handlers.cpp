@@ -465,9 +465,3 @@ TAUSID_NETWORK(tausid_network_forward_f32, network_forward, float);
 TAUSID_NETWORK(tausid_network_forward_f64, network_forward, double);
 TAUSID_NETWORK(tausid_network_backward_f32, network_backward, float);
 TAUSID_NETWORK(tausid_network_backward_f64, network_backward, double);
-
-// Trajectories per vector register with this instruction set and size of number; 0 where it cannot run here.
-extern "C" int tausid_lanes(int isa, int bytes) {
-  if (bytes == 4) return tausid::kernels_for<float>(isa) ? tausid::kernels_for<float>(isa)->lanes : 0;
-  return tausid::kernels_for<double>(isa) ? tausid::kernels_for<double>(isa)->lanes : 0;
-}

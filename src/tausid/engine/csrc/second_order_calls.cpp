@@ -170,4 +170,8 @@ extern "C" int tausid_normal(int isa, const System* s, int threads, const double
   return guarded(isa, *s, *d, [&](const Kernels& k) { return normal(k, *s, threads, theta, x0, *d, with_theta != 0, *out); });
 }
 
-extern "C" int64_t tausid_parameters(const System* s) { return parameters(s->f) + parameters(s->g); }
+// Numbers of this size per vector register with this instruction set; 0 where it cannot run here.
+extern "C" int tausid_lanes(int isa, int bytes) {
+  const Kernels* k = kernels_for(isa);
+  return k && (bytes == 4 || bytes == 8) ? k->lanes * 8 / bytes : 0;
+}
