@@ -1,0 +1,673 @@
+// The simulation error of whole records and its normal equations, for one instruction set; compiled once for each, with
+// TAUSID_ISA as the namespace. One trajectory at a time: hidden units, features and parameters lie along the vector
+// lanes. A step x+ = Phi(x, theta) has the Jacobians A = dx+/dx and B = dx+/dtheta; S = dx/d(theta, x0) is carried along
+// as S+ = A S + B. Both come from the stages backwards: with N_i = dx+/dk_i, A = I + sum N_i dk_i/dx and
+// B = sum N_i dk_i/dtheta, so that S is touched once per step and not once per stage. Rows of J are collected in blocks
+// and summed as J'J; the residual is one more column, which makes J'r and r'r part of the same product.
+#include "second_order.h"
+
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+namespace tausid {
+namespace TAUSID_ISA {
+namespace {
+
+#include "lanes.h"
+
+using namespace second_order;
+using V = Vec<double>;
+constexpr int L = kLanes<double>;
+// Beyond this a normalized state has run away.
+constexpr double kRunaway = 1e8;
+// Blocks of J: rows, columns of a panel, and rows of the product that stay in registers.
+constexpr int kRows = 128, kVectors = 3, kPanelColumns = kVectors * L, kProductRows = TAUSID_REGISTERS == 32 ? 8 : 4;
+static_assert(kPanelColumns % kProductRows == 0 || L == 2, "panels are cut into whole blocks of rows");
+
+constexpr int64_t padded(int64_t n) { return (n + 7) / 8 * 8; }
+
+struct Arena {
+  double* memory;
+  int64_t used = 0;
+  double* take(int64_t n) {
+    double* p = memory ? memory + used : nullptr;
+    used += padded(n) + 8;  // vectors may reach beyond the end
+    if (p) std::memset(p, 0, size_t(padded(n) + 8) * sizeof(double));
+    return p;
+  }
+};
+
+// A network with its weights copied to rows of whole vectors, filled up with zeros.
+struct Copy {
+  const Net* net;
+  int64_t nf, ld_readout;
+  double* readout;                 // (n_out, ld)
+  double* layer[kMaxLayers];       // (n_in + 1, ld)
+  int64_t ld[kMaxLayers];
+};
+
+// A network at a point: z, activations and slopes of its layers, features, and derivatives of the outputs:
+// by the inputs of each layer's activation, and by z.
+struct Point {
+  double* z;                       // n_in, then 1
+  double* a[kMaxLayers];           // activations, then 1
+  double* d[kMaxLayers];           // slopes
+  double* features;                // nf
+  double* t[kMaxLayers];           // (n_out, ld)
+  double* dz;                      // (n_out, n_in)
+};
+
+Copy take_copy(Arena& arena, const Net& n) {
+  Copy c{};
+  c.net = &n;
+  c.nf = second_order::features(n);
+  c.ld_readout = padded(c.nf);
+  c.readout = arena.take(n.n_out * c.ld_readout);
+  int64_t in = n.n_in;
+  for (int l = 0; l < n.layers; l++) {
+    c.ld[l] = padded(n.width[l]);
+    c.layer[l] = arena.take((in + 1) * c.ld[l]);
+    in = n.width[l];
+  }
+  return c;
+}
+
+Point take_point(Arena& arena, const Copy& c, bool slopes) {
+  Point p{};
+  p.z = arena.take(c.net->n_in + 1);
+  p.features = arena.take(c.nf);
+  for (int l = 0; l < c.net->layers; l++) {
+    p.a[l] = arena.take(c.ld[l] + 1);
+    p.d[l] = arena.take(c.ld[l]);
+    if (slopes) p.t[l] = arena.take(c.net->n_out * c.ld[l]);
+  }
+  if (slopes) p.dz = arena.take(int64_t(c.net->n_out) * c.net->n_in);
+  return p;
+}
+
+void fill_copy(const Copy& c, const double* theta) {
+  const Net& n = *c.net;
+  for (int o = 0; o < n.n_out; o++, theta += c.nf) std::memcpy(c.readout + o * c.ld_readout, theta, size_t(c.nf) * 8);
+  int64_t in = n.n_in;
+  for (int l = 0; l < n.layers; l++) {
+    for (int64_t i = 0; i <= in; i++, theta += n.width[l]) std::memcpy(c.layer[l] + i * c.ld[l], theta, size_t(n.width[l]) * 8);
+    in = n.width[l];
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Networks
+
+template <int A>
+void activate_all(double* a, double* d, int n) {
+  for (int j = 0; j < n; j += L) {
+    V value = activate<double, A>(load(a + j));
+    store(a + j, value);
+    store(d + j, pull_activation<double, A>(broadcast<double>(1.0), value));
+  }
+}
+
+void softplus_all(double* a, double* d, int n) {
+  for (int j = 0; j < n; j++) {
+    double x = a[j], e = std::exp(-std::fabs(x));
+    a[j] = (x > 0 ? x : 0.0) + std::log1p(e) + (x - x);  // NaN stays NaN
+    d[j] = (x < 0 ? e : 1.0) / (1.0 + e);
+  }
+}
+
+void activate_layer(int activation, double* a, double* d, int n) {
+  switch (activation) {
+    case kLeakyRelu: return activate_all<kLeakyRelu>(a, d, n);
+    case kRelu: return activate_all<kRelu>(a, d, n);
+    case kTanh: return activate_all<kTanh>(a, d, n);
+    case kElu: return activate_all<kElu>(a, d, n);
+    case kSigmoid: return activate_all<kSigmoid>(a, d, n);
+    default: return softplus_all(a, d, n);
+  }
+}
+
+// out (ld) = sum over i of in[i] weights[i]
+void combine(const double* weights, int64_t ld, const double* in, int64_t count, double* out) {
+  int64_t j = 0;
+  for (; j + 2 * L <= ld; j += 2 * L) {
+    V s0 = V{}, s1 = V{};
+    for (int64_t i = 0; i < count; i++) {
+      s0 += load(weights + i * ld + j) * in[i];
+      s1 += load(weights + i * ld + j + L) * in[i];
+    }
+    store(out + j, s0);
+    store(out + j + L, s1);
+  }
+  for (; j < ld; j += L) {
+    V s = V{};
+    for (int64_t i = 0; i < count; i++) s += load(weights + i * ld + j) * in[i];
+    store(out + j, s);
+  }
+}
+
+double dot(const double* a, const double* b, int64_t n) {  // both filled up with zeros
+  V s = V{};
+  for (int64_t j = 0; j < n; j += L) s += load(a + j) * load(b + j);
+  return sum_lanes<double>(s);
+}
+
+double product(const int32_t* factors, int degree, const double* z, int without) {
+  double p = 1.0;
+  for (int i = 0; i < degree && factors[i] >= 0; i++)
+    if (i != without) p *= z[factors[i]];
+  return p;
+}
+
+// The value at p.z.
+void forward(const Copy& c, const Point& p, double* out) {
+  const Net& n = *c.net;
+  const double* in = p.z;
+  int64_t count = n.n_in;
+  double* f = p.features;
+  std::memcpy(f, p.z, size_t(n.n_in) * 8);
+  f += n.n_in;
+  for (int l = 0; l < n.layers; l++) {
+    combine(c.layer[l], c.ld[l], in, count + 1, p.a[l]);
+    activate_layer(n.activation, p.a[l], p.d[l], int(c.ld[l]));
+    count = n.width[l];
+    p.a[l][count] = 1.0;
+    in = p.a[l];
+  }
+  if (n.layers) {
+    std::memcpy(f, in, size_t(count) * 8);
+    f += count;
+  }
+  for (int m = 0; m < n.monomials; m++) *f++ = product(n.factors + int64_t(m) * n.degree, n.degree, p.z, -1);
+  if (n.bias) *f = 1.0;
+  for (int o = 0; o < n.n_out; o++) out[o] = dot(c.readout + o * c.ld_readout, p.features, c.nf);
+}
+
+// Derivatives of the outputs by what each layer's activations see, and by z.
+void slopes(const Copy& c, const Point& p) {
+  const Net& n = *c.net;
+  for (int o = 0; o < n.n_out; o++) {
+    const double* row = c.readout + o * c.ld_readout;
+    double* dz = p.dz + int64_t(o) * n.n_in;
+    std::memcpy(dz, row, size_t(n.n_in) * 8);
+    for (int l = n.layers - 1; l >= 0; l--) {
+      double* t = p.t[l] + o * c.ld[l];
+      if (l == n.layers - 1) {
+        std::memcpy(t, row + n.n_in, size_t(n.width[l]) * 8);
+      } else {
+        for (int i = 0; i < n.width[l]; i++) t[i] = dot(c.layer[l + 1] + i * c.ld[l + 1], p.t[l + 1] + o * c.ld[l + 1], c.ld[l + 1]);
+      }
+      for (int64_t j = 0; j < c.ld[l]; j += L) store(t + j, load(t + j) * load(p.d[l] + j));
+    }
+    if (n.layers)
+      for (int i = 0; i < n.n_in; i++) dz[i] += dot(c.layer[0] + i * c.ld[0], p.t[0] + o * c.ld[0], c.ld[0]);
+    const double* weights = row + n.n_in + (n.layers ? n.width[n.layers - 1] : 0);
+    for (int m = 0; m < n.monomials; m++) {
+      const int32_t* factors = n.factors + int64_t(m) * n.degree;
+      for (int i = 0; i < n.degree && factors[i] >= 0; i++) dz[factors[i]] += weights[m] * product(factors, n.degree, p.z, i);
+    }
+  }
+}
+
+// row = sum over points i of left[i][o] d out_o / d parameters. Vectors may write beyond a piece: the next piece, which
+// lies behind it, is written later.
+struct Pull {
+  const Copy* c;
+  const Point* points;
+  int count;
+  double* u[kMaxStages][kMaxLayers];  // (ld): work
+
+  void operator()(const double* const* left, double* row) const {
+    const Net& n = *c->net;
+    for (int o = 0; o < n.n_out; o++, row += c->nf) {
+      for (int64_t j = 0; j < c->nf; j += L) {
+        V s = V{};
+        for (int i = 0; i < count; i++) s += load(points[i].features + j) * left[i][o];
+        store(row + j, s);
+      }
+    }
+    int64_t in = n.n_in;
+    for (int l = 0; l < n.layers; l++) {
+      for (int i = 0; i < count; i++) {
+        for (int64_t j = 0; j < c->ld[l]; j += L) {
+          V s = V{};
+          for (int o = 0; o < n.n_out; o++) s += load(points[i].t[l] + o * c->ld[l] + j) * left[i][o];
+          store(u[i][l] + j, s);
+        }
+      }
+      int64_t width = n.width[l], tail = (width - 1) / L * L;
+      if (tail + L > width) outer(l, tail, in, width, row);
+      for (int64_t j = 0; j + L <= width; j += L) outer(l, j, in, width, row);
+      row += (in + 1) * width;
+      in = width;
+    }
+  }
+
+  TAUSID_INLINE void outer(int l, int64_t j, int64_t in, int64_t width, double* row) const {
+    V s[kMaxStages];
+    for (int i = 0; i < count; i++) s[i] = load(u[i][l] + j);
+    if (count == 4) {
+      const double *z0 = input(0, l), *z1 = input(1, l), *z2 = input(2, l), *z3 = input(3, l);
+      V s0 = s[0], s1 = s[1], s2 = s[2], s3 = s[3];
+      for (int64_t c = 0; c <= in; c++) store(row + c * width + j, s0 * z0[c] + s1 * z1[c] + s2 * z2[c] + s3 * z3[c]);
+      return;
+    }
+    for (int64_t c = 0; c <= in; c++) {
+      V sum = V{};
+      for (int i = 0; i < count; i++) sum += s[i] * input(i, l)[c];
+      store(row + c * width + j, sum);
+    }
+  }
+
+  const double* input(int i, int l) const { return l ? points[i].a[l - 1] : points[i].z; }
+};
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Simulation
+
+struct Simulator {
+  const System& s;
+  Copy f, g;
+  Point stage[kMaxStages];
+  Point at_output;
+  double *x, *k, *y;
+  int points;
+
+  Simulator(const System& s, Arena& arena, bool jacobian) : s(s) {
+    f = take_copy(arena, s.f);
+    g = take_copy(arena, s.g);
+    points = jacobian ? s.stages : 1;
+    for (int i = 0; i < points; i++) stage[i] = take_point(arena, f, jacobian);
+    at_output = take_point(arena, g, jacobian);
+    x = arena.take(s.nx);
+    k = arena.take(int64_t(s.stages) * s.nx);
+    y = arena.take(s.ny);
+  }
+
+  void fill(const double* theta) {
+    fill_copy(f, theta);
+    fill_copy(g, theta + parameters(s.f));
+  }
+
+  // The output at the state now, before its limits.
+  void output(const double* u) {
+    std::memcpy(at_output.z, x, size_t(s.nx) * 8);
+    if (s.g.n_in > s.nx) std::memcpy(at_output.z + s.nx, u, size_t(s.nu) * 8);
+    at_output.z[s.g.n_in] = 1.0;
+    forward(g, at_output, y);
+  }
+
+  // Stage i of a substep of length h: its slope of the state.
+  const Point& take_stage(int i, int substep, double h, const double* u, const double* u_next) {
+    const Point& p = stage[points > 1 ? i : 0];
+    for (int r = 0; r < s.nx; r++) {
+      double sum = 0.0;
+      for (int j = 0; j < i; j++) sum += s.a[i * s.stages + j] * k[j * s.nx + r];
+      p.z[r] = x[r] + h * sum;
+    }
+    double fraction = (substep + s.c[i]) / s.substeps;
+    for (int r = 0; r < s.nu; r++) p.z[s.nx + r] = u[r] + (s.hold[r] != 0.0 ? s.hold[r] * fraction * (u_next[r] - u[r]) : 0.0);
+    p.z[s.f.n_in] = 1.0;
+    forward(f, p, k + i * s.nx);
+    for (int r = 0; r < s.nx; r++) k[i * s.nx + r] *= s.rate[r];
+    return p;
+  }
+
+  // Whether the state is still in its bounds after the substep.
+  bool advance(double h) {
+    bool fine = true;
+    for (int r = 0; r < s.nx; r++) {
+      double sum = 0.0;
+      for (int i = 0; i < s.stages; i++) sum += s.b[i] * k[i * s.nx + r];
+      x[r] += h * sum;
+      fine = fine && std::fabs(x[r]) < kRunaway;
+    }
+    return fine;
+  }
+
+  bool in_bounds() const {
+    for (int r = 0; r < s.nx; r++)
+      if (!(std::fabs(x[r]) < kRunaway)) return false;
+    return true;
+  }
+};
+
+double limited(double y, double low, double high) { return y < low ? low : y > high ? high : y; }
+
+int64_t run_work(const System& s) {
+  Arena arena{nullptr};
+  Simulator simulator(s, arena, false);
+  return arena.used;
+}
+
+void fill_nan(double* p, int64_t n) {
+  if (p)
+    for (int64_t i = 0; i < n; i++) p[i] = NAN;
+}
+
+double run(const System& s, const double* theta, const double* x0, const Samples& d, int64_t first, int64_t last,
+           int64_t sample, double* x_out, double* y_out, double* work) {
+  Arena arena{work};
+  Simulator sim(s, arena, false);
+  sim.fill(theta);
+  double cost = 0.0;
+  for (int64_t b = first; b < last; b++) {
+    int64_t n = d.lengths[b];
+    std::memcpy(sim.x, x0 + b * s.nx, size_t(s.nx) * 8);
+    bool fine = sim.in_bounds();
+    for (int64_t i = 0; i < n; i++, sample++) {
+      const double *u = d.u + sample * s.nu, *u_next = i + 1 < n ? u + s.nu : u;
+      if (!fine) {
+        if (x_out) fill_nan(x_out + sample * s.nx, s.nx);
+        if (y_out) fill_nan(y_out + sample * s.ny, s.ny);
+        continue;
+      }
+      sim.output(u);
+      if (x_out) std::memcpy(x_out + sample * s.nx, sim.x, size_t(s.nx) * 8);
+      for (int o = 0; o < s.ny; o++) {
+        double y = limited(sim.y[o], s.low[o], s.high[o]), w = d.w ? d.w[sample * s.ny + o] : 0.0;
+        if (y_out) y_out[sample * s.ny + o] = y;
+        double r = w != 0.0 ? w * (y - d.y[sample * s.ny + o]) : 0.0;
+        cost += r * r;
+      }
+      if (i + 1 == n) continue;
+      double h = d.dt[sample] / s.substeps;
+      for (int step = 0; step < s.substeps && fine; step++) {
+        for (int q = 0; q < s.stages; q++) sim.take_stage(q, step, h, u, u_next);
+        fine = sim.advance(h);
+      }
+      if (!fine) {
+        cost = INFINITY;
+        if (!x_out && !y_out) return cost;
+      }
+    }
+  }
+  return cost == cost ? cost : INFINITY;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// J'J
+
+// Columns of J: parameters of f, of g, initial state, residual; in panels of kPanelColumns.
+struct Columns {
+  int64_t of_f, of_g, nx, all, panels;
+  Columns(const System& s, bool with_theta) {
+    of_f = with_theta ? parameters(s.f) : 0;
+    of_g = with_theta ? parameters(s.g) : 0;
+    nx = s.nx;
+    all = of_f + of_g + nx + 1;
+    panels = (all + kPanelColumns - 1) / kPanelColumns;
+  }
+  int64_t theta() const { return of_f + of_g; }
+  int64_t width() const { return panels * kPanelColumns; }
+};
+
+// sums[row + i][column...] += sum over n of left[n][i] right[n][...]
+template <int MR>
+TAUSID_INLINE void add_block(const double* left, const double* right, int rows, double* sums, int64_t ld) {
+  V s[MR][kVectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < MR; i++)
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; j++) s[i][j] = load(sums + i * ld + j * L);
+  for (int n = 0; n < rows; n++, left += kPanelColumns, right += kPanelColumns) {
+    V x[kVectors];
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; j++) x[j] = load(right + j * L);
+#pragma GCC unroll 8
+    for (int i = 0; i < MR; i++) {
+      V w = broadcast<double>(left[i]);
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; j++) s[i][j] += w * x[j];
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < MR; i++)
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; j++) store(sums + i * ld + j * L, s[i][j]);
+}
+
+// Rows of J in panels, [panel][row][column], and their product.
+struct Rows {
+  const Columns& columns;
+  double* block;
+  double* sums;  // (width, width), its lower panels
+  int count = 0;
+
+  void add(const double* row) {
+    for (int64_t p = 0; p < columns.panels; p++)
+      std::memcpy(block + (p * kRows + count) * kPanelColumns, row + p * kPanelColumns, kPanelColumns * sizeof(double));
+    if (++count == kRows) flush();
+  }
+
+  void flush() {
+    constexpr int MR = kPanelColumns % kProductRows ? kPanelColumns : kProductRows;
+    int64_t ld = columns.width();
+    for (int64_t i = 0; i < columns.panels; i++)
+      for (int64_t j = 0; j <= i; j++)
+        for (int r = 0; r < kPanelColumns; r += MR)
+          add_block<MR>(block + i * kRows * kPanelColumns + r, block + j * kRows * kPanelColumns, count,
+                        sums + (i * kPanelColumns + r) * ld + j * kPanelColumns, ld);
+    count = 0;
+  }
+};
+
+struct Sensitivity {
+  Simulator sim;
+  Columns columns;
+  int64_t ld;               // of S: parameters of f, initial state
+  double *S, *S_next;       // (nx, ld)
+  double *A, *Jk, *N, *left;  // (nx, nx); (stages, nx, nx) twice; (stages, nx)
+  double *row, *block;
+  Pull pull_f, pull_g;
+  bool with_theta;
+
+  Sensitivity(const System& s, Arena& arena, bool with_theta)
+      : sim(s, arena, true), columns(s, with_theta), with_theta(with_theta) {
+    ld = padded(columns.of_f + s.nx);
+    S = arena.take(s.nx * ld);
+    S_next = arena.take(s.nx * ld);
+    A = arena.take(int64_t(s.nx) * s.nx);
+    Jk = arena.take(int64_t(s.stages) * s.nx * s.nx);
+    N = arena.take(int64_t(s.stages) * s.nx * s.nx);
+    left = arena.take(int64_t(s.stages) * s.nx);
+    row = arena.take(columns.width() + 8);
+    block = arena.take(columns.panels * kRows * kPanelColumns);
+    pull_f = {&sim.f, sim.stage, s.stages, {}};
+    pull_g = {&sim.g, &sim.at_output, 1, {}};
+    for (int l = 0; l < s.f.layers; l++)
+      for (int i = 0; i < s.stages; i++) pull_f.u[i][l] = arena.take(sim.f.ld[l]);
+    for (int l = 0; l < s.g.layers; l++) pull_g.u[0][l] = arena.take(sim.g.ld[l]);
+  }
+
+  void begin(const double* x0) {
+    int nx = sim.s.nx;
+    std::memcpy(sim.x, x0, size_t(nx) * 8);
+    std::memset(S, 0, size_t(nx * ld) * 8);
+    for (int r = 0; r < nx; r++) S[r * ld + columns.of_f + r] = 1.0;
+  }
+
+  // One substep: the state, and S+ = A S + B.
+  bool step(int substep, double h, const double* u, const double* u_next) {
+    const System& s = sim.s;
+    const int nx = s.nx, square = nx * nx;
+    for (int i = 0; i < s.stages; i++) {
+      const Point& p = sim.take_stage(i, substep, h, u, u_next);
+      slopes(sim.f, p);
+      for (int r = 0; r < nx; r++)
+        for (int c = 0; c < nx; c++) Jk[i * square + r * nx + c] = s.rate[r] * p.dz[r * s.f.n_in + c];
+    }
+    for (int i = s.stages - 1; i >= 0; i--) {  // N_i = h (b_i I + sum over later stages m of a_mi N_m dk_m/dx)
+      double* n = N + i * square;
+      for (int q = 0; q < square; q++) n[q] = q % (nx + 1) == 0 ? h * s.b[i] : 0.0;
+      for (int m = i + 1; m < s.stages; m++)
+        if (s.a[m * s.stages + i] != 0.0) add_product(n, h * s.a[m * s.stages + i], N + m * square, Jk + m * square);
+    }
+    for (int q = 0; q < square; q++) A[q] = q % (nx + 1) == 0 ? 1.0 : 0.0;
+    for (int i = 0; i < s.stages; i++) add_product(A, 1.0, N + i * square, Jk + i * square);
+    for (int r = 0; r < nx; r++) {
+      double* next = S_next + r * ld;
+      if (with_theta) {
+        const double* lefts[kMaxStages];
+        for (int i = 0; i < s.stages; i++) {
+          for (int o = 0; o < nx; o++) left[i * nx + o] = N[i * square + r * nx + o] * s.rate[o];
+          lefts[i] = left + i * nx;
+        }
+        pull_f(lefts, next);
+      }
+      for (int64_t q = columns.of_f; q < ld; q++) next[q] = 0.0;
+      carry(A + r * nx, next);
+    }
+    double* last = S;
+    S = S_next;
+    S_next = last;
+    return sim.advance(h);
+  }
+
+  // next += sum over c of a[c] S[c]
+  void carry(const double* a, double* next) const {
+    const int nx = sim.s.nx;
+    if (nx == 2) {
+      const double *s0 = S, *s1 = S + ld, a0 = a[0], a1 = a[1];
+      for (int64_t q = 0; q < ld; q += L) store(next + q, load(next + q) + load(s0 + q) * a0 + load(s1 + q) * a1);
+      return;
+    }
+    for (int64_t q = 0; q < ld; q += L) {
+      V sum = load(next + q);
+      for (int c = 0; c < nx; c++) sum += load(S + c * ld + q) * a[c];
+      store(next + q, sum);
+    }
+  }
+
+  void add_product(double* out, double factor, const double* a, const double* b) const {
+    const int nx = sim.s.nx;
+    for (int r = 0; r < nx; r++)
+      for (int c = 0; c < nx; c++) {
+        double sum = 0.0;
+        for (int m = 0; m < nx; m++) sum += a[r * nx + m] * b[m * nx + c];
+        out[r * nx + c] += factor * sum;
+      }
+  }
+
+  // The row of J of output o, times w, and its residual.
+  const double* jacobian(int o, double w, bool at_limit, double residual) {
+    const int nx = sim.s.nx;
+    std::memset(row, 0, size_t(columns.width() + 8) * 8);
+    if (!at_limit) {
+      const double* dz = sim.at_output.dz + int64_t(o) * sim.s.g.n_in;
+      if (with_theta) {
+        for (int64_t q = 0; q < columns.of_f; q += L) {
+          V sum = V{};
+          for (int c = 0; c < nx; c++) sum += load(S + c * ld + q) * (w * dz[c]);
+          store(row + q, sum);
+        }
+        output_parameters(o, w);
+      }
+      for (int i = 0; i < nx; i++) {
+        double sum = 0.0;
+        for (int c = 0; c < nx; c++) sum += w * dz[c] * S[c * ld + columns.of_f + i];
+        row[columns.theta() + i] = sum;
+      }
+    }
+    row[columns.all - 1] = residual;
+    for (int64_t q = columns.all; q < columns.width(); q++) row[q] = 0.0;
+    return row;
+  }
+
+  void output_parameters(int o, double w) {
+    const Net& n = sim.s.g;
+    double* left_of_o = left;
+    for (int i = 0; i < n.n_out; i++) left_of_o[i] = i == o ? w : 0.0;
+    const double* lefts[1] = {left_of_o};
+    pull_g(lefts, row + columns.of_f);
+  }
+};
+
+int64_t normal_work(const System& s, bool with_theta) {
+  Arena arena{nullptr};
+  Sensitivity sensitivity(s, arena, with_theta);
+  return arena.used;
+}
+
+int64_t sums_size(const System& s, bool with_theta) {
+  Columns columns(s, with_theta);
+  return columns.width() * columns.width() + 8;
+}
+
+// What belongs to the initial state of record b leaves the sums.
+void take_state(const Columns& c, double* sums, int64_t b, const Sums& out) {
+  int64_t P = c.theta(), nx = c.nx, ld = c.width();
+  for (int64_t i = 0; i < nx; i++) {
+    double* row = sums + (P + i) * ld;
+    if (out.G) std::memcpy(out.G + (b * nx + i) * P, row, size_t(P) * 8);
+    for (int64_t j = 0; j < nx; j++)
+      if (out.K) out.K[(b * nx + i) * nx + j] = i >= j ? row[P + j] : sums[(P + j) * ld + P + i];
+    if (out.k) out.k[b * nx + i] = sums[(P + nx) * ld + P + i];
+  }
+  for (int64_t i = 0; i < nx; i++) {
+    std::memset(sums + (P + i) * ld, 0, size_t(ld) * 8);
+    sums[(P + nx) * ld + P + i] = 0.0;
+  }
+}
+
+double normal(const System& s, const double* theta, const double* x0, const Samples& d, int64_t first, int64_t last,
+              int64_t sample, bool with_theta, double* sums, const Sums& out, double* work) {
+  Arena arena{work};
+  Sensitivity sens(s, arena, with_theta);
+  sens.sim.fill(theta);
+  const Columns& columns = sens.columns;
+  Rows rows{columns, sens.block, sums};
+  std::memset(sums, 0, size_t(sums_size(s, with_theta)) * 8);
+  for (int64_t b = first; b < last; b++) {
+    int64_t n = d.lengths[b];
+    sens.begin(x0 + b * s.nx);
+    if (n > 0 && !sens.sim.in_bounds()) return INFINITY;
+    for (int64_t i = 0; i < n; i++, sample++) {
+      const double *u = d.u + sample * s.nu, *u_next = i + 1 < n ? u + s.nu : u;
+      const double *w = d.w + sample * s.ny, *y = d.y + sample * s.ny;
+      bool measured = false;
+      for (int o = 0; o < s.ny; o++) measured = measured || w[o] != 0.0;
+      if (measured) {
+        sens.sim.output(u);
+        slopes(sens.sim.g, sens.sim.at_output);
+        for (int o = 0; o < s.ny; o++) {
+          if (w[o] == 0.0) continue;
+          double free = sens.sim.y[o], y_hat = limited(free, s.low[o], s.high[o]);
+          rows.add(sens.jacobian(o, w[o], y_hat != free, w[o] * (y_hat - y[o])));
+        }
+      }
+      if (i + 1 == n) continue;
+      double h = d.dt[sample] / s.substeps;
+      for (int step = 0; step < s.substeps; step++)
+        if (!sens.step(step, h, u, u_next)) return INFINITY;
+    }
+    rows.flush();
+    take_state(columns, sums, b, out);
+  }
+  int64_t last_row = columns.all - 1;
+  double cost = sums[last_row * columns.width() + last_row];
+  return cost == cost ? cost : INFINITY;
+}
+
+void collect(const System& s, const double* sums, double* H, double* h) {
+  Columns columns(s, true);
+  int64_t P = columns.theta(), ld = columns.width();
+  for (int64_t i = 0; i < P; i++)
+    for (int64_t j = 0; j <= i; j++) {
+      H[i * P + j] += sums[i * ld + j];
+      if (j < i) H[j * P + i] = H[i * P + j];
+    }
+  for (int64_t i = 0; i < P; i++) h[i] += sums[(P + columns.nx) * ld + i];
+}
+
+int64_t work_size(const System& s, bool with_theta) {
+  int64_t a = run_work(s), b = normal_work(s, with_theta);
+  return a > b ? a : b;
+}
+
+}  // namespace
+
+extern const second_order::Kernels second_order_kernels = {L, work_size, sums_size, run, normal, collect};
+
+}  // namespace TAUSID_ISA
+}  // namespace tausid
