@@ -118,7 +118,7 @@ def sgemm_gflops(clock: str = "wall", n: int = 1024, repeats: int = 5) -> float:
 
 def make_networks(sizes: Sizes):
     """State network, output network and encoder."""
-    from tausid.engine.networks import ResidualMLP
+    from tausid.engine.networks import Network
 
     rng = np.random.default_rng(0)
     ends = [
@@ -126,8 +126,8 @@ def make_networks(sizes: Sizes):
         (sizes.nx + sizes.nu, sizes.ny),
         (sizes.past * (sizes.nu + sizes.ny), sizes.nx),
     ]
-    options = {"hidden": (sizes.hidden,) * sizes.layers, "activation": "leaky_relu", "weight_range": 0.1}
-    return tuple(ResidualMLP.random(rng, n_in, n_out, **options) for n_in, n_out in ends)
+    options = {"hidden": (sizes.hidden,) * sizes.layers, "weight_range": 0.1, "dtype": np.float32}
+    return tuple(Network.random(rng, n_in, n_out, **options) for n_in, n_out in ends)
 
 
 def make_jax_steps(sizes: Sizes, steps: int, rollout, evaluate) -> Callable[[], object]:
@@ -179,7 +179,7 @@ def make_tausid_steps(sizes: Sizes, steps: int, engine: str) -> Callable[[], obj
     import jax.numpy as jnp
 
     from tausid import Record, recipes
-    from tausid.engine.engines import Engine
+    from tausid.engine.choice import Engine
     from tausid.training.adam import Moments, run_steps
     from tausid.training.resolve import resolve
 
@@ -223,7 +223,8 @@ def make_rollout_gradient(sizes: Sizes, engine: str, repeats: int = 1) -> Callab
     import jax
     import jax.numpy as jnp
 
-    from tausid.engine.engines import Engine, rollout
+    from tausid.engine.choice import Engine
+    from tausid.engine.engines import rollout
     from tausid.engine.field import VectorField
     from tausid.engine.integrators import FixedStep
 

@@ -62,7 +62,8 @@ def make_tausid(engine: str):
     import jax
     import jax.numpy as jnp
 
-    from tausid.engine.engines import Engine, rollout
+    from tausid.engine.choice import Engine
+    from tausid.engine.engines import rollout
     from tausid.engine.field import VectorField
     from tausid.engine.integrators import FixedStep
 
@@ -84,8 +85,8 @@ def make_numpy():
 
     network = make_networks(Sizes())[0]
     linear = np.asarray(network.linear)
-    weights = [np.asarray(w) for w in network.mlp.weights]
-    biases = [np.asarray(b) for b in network.mlp.biases]
+    weights = [np.asarray(w) for w in network.weights]
+    biases = [np.asarray(b) for b in network.biases]
 
     def f(x, u):
         z = np.concatenate([x, u])

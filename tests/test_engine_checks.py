@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tausid.engine import fused
-from tausid.engine.engines import Engine
+from tausid.engine.choice import Engine
 from tausid.engine.fused import fused_missing
 from tausid.errors import ConfigError
 

@@ -38,8 +38,7 @@ def fitted():
 def with_outputs(model: tausid.Model, factor: float) -> tausid.Model:
     """The same model with its outputs, less their mean, so many times as large."""
     g = model.state_space.g
-    weights = (*g.mlp.weights[:-1], factor * g.mlp.weights[-1])
-    g = dataclasses.replace(g, linear=factor * g.linear, mlp=dataclasses.replace(g.mlp, weights=weights))
+    g = dataclasses.replace(g, linear=factor * g.linear).with_readout(factor * g.readout)
     return dataclasses.replace(model, state_space=dataclasses.replace(model.state_space, g=g))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from problems import wiener_record
@@ -12,7 +11,7 @@ from problems import wiener_record
 import tausid
 from tausid import ConfigError, DataError, Record, recipes
 from tausid.engine.integrators import FixedStep
-from tausid.engine.networks import Polynomial, Zero
+from tausid.engine.networks import Network
 from tausid.model.free_run import estimate_initial_state
 from tausid.model.initial import SEEN_STATES, FreeState
 from tausid.model.state_space import StateSpace
@@ -34,9 +33,9 @@ def thirty() -> tausid.Model:
 
 def estimate(seen: list[float], y: float) -> float:
     """The state of a model that stays where it is and shows `y = x^3 - 3 x`, from -1.5 on."""
-    initial = FreeState(jnp.zeros((1, 1)), jnp.array([-1.5]), jnp.array([[1e-3]]), jnp.asarray(seen, float)[:, None])
-    g = Polynomial(jnp.array([[-3.0]]), jnp.array([[0.0, 1.0]]), 3)
-    model = StateSpace(f=Zero(2, 1), g=g, initial=initial, tau=Tau(1.0), dae=None)
+    initial = FreeState(np.zeros((1, 1)), np.array([-1.5]), np.array([[1e-3]]), np.asarray(seen, float)[:, None])
+    g = Network(np.array([[-3.0]]), coefficients=np.array([[0.0, 1.0]]), degree=3)
+    model = StateSpace(f=Network(np.zeros((1, 2))), g=g, initial=initial, tau=Tau(1.0))
     outputs, steps = np.full((5, 1), y), np.ones(4)
     found = estimate_initial_state(model, np.zeros((5, 1)), outputs, steps, FixedStep("euler"), np.array([-1.5]))
     return float(found[0])

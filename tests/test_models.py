@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tausid import Adaptive, ConfigError, FixedStep, Structure, Tau
-from tausid.engine.engines import Engine
+from tausid.engine.choice import Engine
 from tausid.engine.field import VectorField
 from tausid.engine.scan import rollout_scan
 from tausid.model.build import Weights, build_state_space
@@ -54,9 +54,7 @@ def test_tau_folded_into_the_output_layer_is_the_same_model(tau):
     with jax.enable_x64(True):
         m = model(tau=tau)
         rate = (1.0 / jnp.broadcast_to(jnp.asarray(tau), (3,)))[:, None]
-        folded = eqx.tree_at(
-            lambda n: (n.linear, n.mlp.weights[-1]), m.f, (rate * m.f.linear, rate * m.f.mlp.weights[-1])
-        )
+        folded = eqx.tree_at(lambda n: (n.linear, n.weights[-1]), m.f, (rate * m.f.linear, rate * m.f.weights[-1]))
         np.testing.assert_allclose(
             simulate_64(VectorField(folded, jnp.ones(())), m.output, X0, DT),
             simulate_64(m.field, m.output, X0, DT),
@@ -84,7 +82,7 @@ def test_gradients_agree_with_finite_differences():
 
 def test_an_adaptive_solver_confirms_the_fixed_step():
     m = model(tau=2.0)
-    arguments = (jnp.asarray(X0), jnp.asarray(INPUTS), jnp.asarray(DT))
+    arguments = (X0, INPUTS, DT)
     fixed, _ = run(m, *arguments, FixedStep("rk4", 4), Engine())
     adaptive, _ = run(m, *arguments, Adaptive(1e-6, 1e-6), Engine())
     coarse, _ = run(m, *arguments, FixedStep("euler", 1), Engine())
@@ -94,10 +92,8 @@ def test_an_adaptive_solver_confirms_the_fixed_step():
 
 
 def test_an_adaptive_solver_that_runs_out_of_steps_gives_nan():
-    x, _ = run(
-        model(), jnp.asarray(X0), jnp.asarray(INPUTS), jnp.asarray(DT), Adaptive(1e-7, 1e-7, max_steps=1), Engine()
-    )
-    assert np.isnan(np.asarray(x)[1:]).all()
+    x, _ = run(model(), X0, INPUTS, DT, Adaptive(1e-7, 1e-7, max_steps=1), Engine())
+    assert np.isnan(x[1:]).all()
 
 
 @pytest.mark.parametrize("tolerance", ["rtol", "atol"])
@@ -150,13 +146,13 @@ def test_the_dae_network_is_there_only_when_it_is_asked_for():
 
 def test_a_polynomial_model_simulates():
     m = model(network="polynomial", weights=Weights(0.01))
-    x, y = run(m, jnp.asarray(X0), jnp.asarray(INPUTS), jnp.asarray(DT), FixedStep(), Engine())
+    x, y = run(m, X0, INPUTS, DT, FixedStep(), Engine())
     assert x.shape == (60, 3)
     assert np.isfinite(y).all()
 
 
 def test_outputs_of_a_long_trajectory_are_computed_in_pieces(monkeypatch):
-    import tausid.model.free_run as free_run
+    import tausid.model.free_run_jax as free_run
 
     m, rng = model(), np.random.default_rng(0)
     x, u = jnp.asarray(rng.normal(size=(50, 3)), jnp.float32), jnp.asarray(rng.normal(size=(50, 2)), jnp.float32)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import tausid
 from tausid import ConfigError, Record, recipes
 from tausid.cli import app
-from tausid.model.state_space import clip_straight
+from tausid.engine.clipping import clip_straight
 from tausid.training.limits import describe_limits, find_limits, resolve_limits
 
 

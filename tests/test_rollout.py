@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -17,12 +18,13 @@ import pytest
 from scipy.linalg import expm
 
 from tausid.engine import fused
-from tausid.engine.engines import Engine, describe_engine, evaluate, rollout
+from tausid.engine.choice import Engine
+from tausid.engine.engines import describe_engine, evaluate, rollout
 from tausid.engine.field import VectorField
 from tausid.engine.fused import fused_missing, instruction_sets, rollout_fused, why_not_fused
 from tausid.engine.holds import hold_slopes
 from tausid.engine.integrators import Adaptive, FixedStep
-from tausid.engine.networks import ACTIVATIONS, MLP, Polynomial, ResidualMLP
+from tausid.engine.networks import Network, activate
 from tausid.engine.scan import rollout_scan
 from tausid.engine.steppers import STEPPERS
 from tausid.errors import ConfigError
@@ -88,7 +90,7 @@ def make_problem(case: Case, dtype: type = np.float64) -> tuple[VectorField, jax
     weights, biases, linear, rate, *rest = jax.tree.map(
         lambda a: jnp.asarray(a.astype(dtype)), (weights, biases, linear, rate, x0, u, dt)
     )
-    return VectorField(ResidualMLP(linear, MLP(weights, biases, case.activation)), rate), *rest
+    return VectorField(Network(linear, weights, biases, activation=case.activation), rate), *rest
 
 
 # Each activation and its slope, in numpy.
@@ -101,10 +103,10 @@ NUMPY_ACTIVATIONS = {
 }
 
 
-def numpy_network(network: ResidualMLP, z: np.ndarray):
+def numpy_network(network: Network, z: np.ndarray):
     """The value at the rows of `z`, and what takes its gradient to those of (linear, weights, biases) and `z`."""
-    activate, slope = NUMPY_ACTIVATIONS[network.mlp.activation]
-    weights, biases = network.mlp.weights, network.mlp.biases
+    activate, slope = NUMPY_ACTIVATIONS[network.activation]
+    weights, biases = network.weights, network.biases
     before, layers = [], [z]
     for weight, bias in zip(weights[:-1], biases, strict=True):
         before.append(layers[-1] @ weight.T + bias)
@@ -334,7 +336,7 @@ def refine(u, dt, parts: int, hold: str):
 def test_linear_field_follows_the_matrix_exponential(engine, hold):
     with jax.enable_x64(True):
         field, x0, u, dt = make_problem(Case(samples=6))
-        field = eqx.tree_at(lambda f: f.network.mlp.weights[-1], field, replace_fn=jnp.zeros_like)
+        field = eqx.tree_at(lambda f: f.network.weights[-1], field, replace_fn=jnp.zeros_like)
         x = np.asarray(compiled(engine, FixedStep(hold=hold))(field, x0, *refine(u, dt, 50, hold)))[::50]
     # RK4 with steps h up to 0.004 s and rates below 10 / s: an error of (10 h)^5 / 120 a step, 250 steps.
     assert_close(x, exact_linear(*jax.tree.map(np.asarray, (field, x0, u, dt)), hold), 3e-7)
@@ -425,13 +427,13 @@ def test_activation_far_from_zero(activation, isa, monkeypatch):
     monkeypatch.setenv("TAUSID_FUSED_ISA", isa)
     with jax.enable_x64(True):
         one = jnp.ones((1, 1))
-        network = ResidualMLP(0 * one, MLP((one, one), (jnp.zeros(1),), activation))
+        network = Network(0 * one, (one, one), (jnp.zeros(1),), activation=activation)
         small = jnp.geomspace(1e-12, 1, 99)
         z = jnp.concatenate([jnp.linspace(-800, 800, 801), small, -small])
         got = evaluate(network, z[:, None], engine=Engine("fused"))[:, 0]
         # A few units in the last place; the sigmoid's tail is 1 - (1 - small), good to 1e-16 of its range.
         atol = 1e-16 if activation == "sigmoid" else 0.0
-        np.testing.assert_allclose(got, ACTIVATIONS[activation](z), rtol=1e-14, atol=atol)
+        np.testing.assert_allclose(got, activate(activation, z), rtol=1e-14, atol=atol)
 
 
 @needs_fused
@@ -455,15 +457,15 @@ def test_scalar_rate_and_mixed_types():
 
 def unsupported() -> dict[str, tuple[VectorField, object, str]]:
     field = make_problem(Case(), np.float32)[0]
-    polynomial = Polynomial.random(np.random.default_rng(0), 5, 3, degree=2, weight_range=0.1)
+    polynomial = Network.random(np.random.default_rng(0), 5, 3, degree=2, weight_range=0.1)
     deep = make_problem(Case(hidden=(2,) * 5), np.float32)[0]
-    biased = eqx.tree_at(lambda f: f.network.mlp.biases, field, (*field.network.mlp.biases, jnp.zeros(3)))
+    biased = VectorField(dataclasses.replace(field.network, bias=jnp.zeros(3)), field.rate)
     return {
         "function": (lambda x, u: x, FixedStep(), "must be a `VectorField`; got function"),
         "adaptive": (field, Adaptive(), "must take fixed steps; got Adaptive"),
-        "polynomial": (VectorField(polynomial, jnp.ones(3)), FixedStep(), "`ResidualMLP`; got Polynomial"),
+        "polynomial": (VectorField(polynomial, jnp.ones(3)), FixedStep(), "must have no monomials"),
         "deep": (deep, FixedStep(), "1 to 4 hidden layers; got 5"),
-        "biased": (biased, FixedStep(), "no bias in its output layer"),
+        "biased": (biased, FixedStep(), "no bias of its values"),
         "gelu": (make_problem(Case(activation="gelu"), np.float32)[0], FixedStep(), "got gelu"),
     }
 
@@ -536,11 +538,11 @@ def test_missing_library_is_named(monkeypatch):
 def test_long_free_run_needs_little_memory():
     code = """
 import jax.numpy as jnp, numpy as np, pathlib
-from tausid.engine.networks import ResidualMLP
+from tausid.engine.networks import Network
 from tausid.engine.integrators import FixedStep
 from tausid.engine.field import VectorField
 from tausid.engine.fused import rollout_fused
-network = ResidualMLP.random(np.random.default_rng(0), 5, 4, hidden=(64, 64), activation="leaky_relu", weight_range=0.1)
+network = Network.random(np.random.default_rng(0), 5, 4, hidden=(64, 64), weight_range=0.1)
 field = VectorField(network, jnp.ones(()))
 def run(samples):
     u, dt = jnp.ones((samples, 1, 1)), jnp.full((samples - 1, 1), 0.03)

@@ -26,8 +26,8 @@ def start_model(records, tau="bla", settings=None, start=None, **structure) -> t
 
 
 def without_nonlinear_part(model: tausid.Model) -> tausid.Model:
-    parts = lambda m: (m.f.mlp.weights[-1], m.g.mlp.weights[-1], m.initial.network.mlp.weights[-1])  # noqa: E731
-    zeros = [jnp.zeros_like(w) for w in parts(model.state_space)]
+    parts = lambda m: (m.f.weights[-1], m.g.weights[-1], m.initial.network.weights[-1])  # noqa: E731
+    zeros = [np.zeros_like(w) for w in parts(model.state_space)]
     return dataclasses.replace(model, state_space=eqx.tree_at(parts, model.state_space, zeros))
 
 
@@ -75,7 +75,7 @@ def test_grown_from_zero_the_model_starts_as_the_linear_approximation(name):
     np.testing.assert_allclose(simulated.y, bla.simulate(record, bla.x0[0]), atol=2e-5)
 
 
-@pytest.mark.parametrize("network", ["mlp", "polynomial"])
+@pytest.mark.parametrize("network", ["mlp", "polynomial", "both"])
 def test_nonlinear_parts_that_start_at_zero_grow(network):
     structure = Structure(nx=3, hidden=(5,), network=network)
     weights = Random(nonlinear="zero").weights

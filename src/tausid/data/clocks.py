@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from tausid.data.records import UNIFORM_TOLERANCE, Record
 from tausid.errors import ConfigError, DataError
+from tausid.shapes import Float, Int
 
 # A step longer than this many of its record's median steps is a gap: what the inputs did in it is not known.
 GAP_STEPS = 10.0

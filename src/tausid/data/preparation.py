@@ -11,10 +11,10 @@ from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
-from jaxtyping import Bool, Float
 
 from tausid.data.records import Record
 from tausid.errors import ConfigError, DataError, unknown_name
+from tausid.shapes import Bool, Float
 
 # A new sampling rate must be this ratio of whole numbers, at most, to the old one.
 LARGEST_RATIO = 20_000

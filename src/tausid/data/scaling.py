@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
 
 from tausid.data.records import Records, as_records, check_same_channels
 from tausid.errors import DataError
+from tausid.shapes import Float
 
 # A channel whose deviation is below this share of its magnitude carries no signal in float64.
 CONSTANT_TOLERANCE = 1e-12

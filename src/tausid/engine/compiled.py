@@ -16,12 +16,12 @@ from itertools import combinations_with_replacement, pairwise
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from tausid.engine.holds import hold_slopes
 from tausid.engine.integrators import FixedStep
 from tausid.engine.steppers import get_stepper
 from tausid.errors import ConfigError, unknown_name
+from tausid.shapes import Float
 
 # In the library's order.
 INSTRUCTION_SETS = ("avx512", "avx2", "plain")

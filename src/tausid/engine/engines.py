@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from jaxtyping import Array, Float
 
+from tausid.engine.choice import AUTO, Engine
 from tausid.engine.field import VectorField
 from tausid.engine.fused import (
-    MAX_THREADS,
     evaluate_fused,
     fused_missing,
     refuse_fused,
@@ -18,38 +17,8 @@ from tausid.engine.fused import (
     why_not_network,
 )
 from tausid.engine.integrators import FixedStep
-from tausid.engine.networks import AbstractNetwork
+from tausid.engine.networks import Network
 from tausid.engine.scan import rollout_scan
-from tausid.errors import ConfigError, unknown_name
-
-ENGINES = ("auto", "fused", "scan")
-
-
-@dataclass(frozen=True)
-class Engine:
-    """What computes: `auto` takes fused where it supports the model on this machine, and scan elsewhere.
-
-    Args:
-        name: `auto`, `fused` or `scan`.
-        threads: threads that the fused engine shares trajectories among; `scan` leaves that to XLA.
-
-    Raises:
-        ConfigError: an unknown name, or a number of threads that is not 1 to 1024.
-    """
-
-    name: str = "auto"
-    threads: int = 1
-
-    def __post_init__(self) -> None:
-        if self.name not in ENGINES:
-            raise ConfigError(unknown_name("engine", self.name, ENGINES))
-        if not 1 <= self.threads <= MAX_THREADS:
-            raise ConfigError(
-                f"`threads` must be 1 to {MAX_THREADS}; got {self.threads}. Use 1 unless one run has all cores."
-            )
-
-
-AUTO = Engine()
 
 
 def rollout(
@@ -67,9 +36,7 @@ def rollout(
     return rollout_scan(field, x0, u, dt, integrator)
 
 
-def evaluate(
-    network: AbstractNetwork, z: Float[Array, "*batch n_in"], engine: Engine = AUTO
-) -> Float[Array, "*batch n_out"]:
+def evaluate(network: Network, z: Float[Array, "*batch n_in"], engine: Engine = AUTO) -> Float[Array, "*batch n_out"]:
     """The value of a network at many points, such as the outputs along a rollout."""
     if _takes_fused(engine, fused_missing() or why_not_network(network)):
         return evaluate_fused(network, z, threads=engine.threads)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import equinox as eqx
-import jax.numpy as jnp
-from jaxtyping import Array, Float
-
-from tausid.engine.networks import AbstractNetwork
+from tausid.engine.networks import Network
+from tausid.engine.tree import Tree, namespace
+from tausid.shapes import Array, Float
 
 
-class VectorField(eqx.Module):
+class VectorField(Tree):
     """`dx/dt = diag(rate) network([x; u])`, with `rate = 1 / tau` in 1/s (eq. 4).
 
     Args:
@@ -17,9 +15,9 @@ class VectorField(eqx.Module):
         rate: one number for all states, or one per state.
     """
 
-    network: AbstractNetwork
+    network: Network
     rate: Float[Array, ""] | Float[Array, "nx"]
 
     def __call__(self, x: Float[Array, "*B nx"], u: Float[Array, "*B nu"]) -> Float[Array, "*B nx"]:
         """The state derivative per second."""
-        return self.rate * self.network(jnp.concatenate([x, u], axis=-1))
+        return self.rate * self.network(namespace(x, u).concatenate([x, u], axis=-1))

@@ -26,7 +26,7 @@ from jaxtyping import Array, Float
 from tausid.engine.field import VectorField
 from tausid.engine.holds import hold_slopes
 from tausid.engine.integrators import FixedStep, Integrator
-from tausid.engine.networks import AbstractNetwork, ResidualMLP
+from tausid.engine.networks import Network
 from tausid.engine.steppers import Stepper, get_stepper
 from tausid.errors import ConfigError, unknown_name
 
@@ -34,7 +34,6 @@ from tausid.errors import ConfigError, unknown_name
 INSTRUCTION_SETS = ("avx512", "avx2", "plain")
 FUSED_ACTIVATIONS = ("leaky_relu", "relu", "tanh", "elu", "sigmoid")
 MAX_LAYERS = 4
-MAX_THREADS = 1024
 
 # The forward pass of a gradient keeps all activations up to this size, beyond it only the states at the
 # samples, from which the backward pass evaluates each step once more. What does not fit the caches takes
@@ -53,7 +52,6 @@ def rollout_fused(
 ) -> Float[Array, "J B nx"]:
     """Integrate a batch of trajectories with a fixed step (see the contract in `tausid.engine`)."""
     refuse_fused(fused_missing() or why_not_fused(field, integrator))
-    assert isinstance(field.network, ResidualMLP)
     last = jnp.reshape(field.rate, (-1, 1)) * _last_matrix(field.network)
     weights = (*_hidden_weights(field.network), last)
     dtype = jnp.result_type(x0, u, dt, *weights)
@@ -61,7 +59,7 @@ def rollout_fused(
     call = _RolloutCall(
         isa=_pick_isa(),
         threads=threads,
-        activation=FUSED_ACTIVATIONS.index(field.network.mlp.activation),
+        activation=FUSED_ACTIVATIONS.index(field.network.activation),
         substeps=integrator.substeps,
         a=_square(tableau),
         b=tableau.b,
@@ -73,14 +71,13 @@ def rollout_fused(
 
 
 def evaluate_fused(
-    network: AbstractNetwork, z: Float[Array, "*batch n_in"], *, threads: int = 1
+    network: Network, z: Float[Array, "*batch n_in"], *, threads: int = 1
 ) -> Float[Array, "*batch n_out"]:
     """The value of a residual network at many points, by the kernel of the rollout."""
     refuse_fused(fused_missing() or why_not_network(network))
-    assert isinstance(network, ResidualMLP)
     weights = (*_hidden_weights(network), _last_matrix(network))
     dtype = jnp.result_type(z, *weights)
-    call = _NetworkCall(isa=_pick_isa(), threads=threads, activation=FUSED_ACTIVATIONS.index(network.mlp.activation))
+    call = _NetworkCall(isa=_pick_isa(), threads=threads, activation=FUSED_ACTIVATIONS.index(network.activation))
     points = jnp.asarray(z, dtype).reshape(-1, z.shape[-1])
     y = _network(call, points, *[jnp.asarray(weight, dtype) for weight in weights])
     return y.reshape(*z.shape[:-1], y.shape[-1])
@@ -95,17 +92,15 @@ def why_not_fused(field: Callable[[Array, Array], Array], integrator: Integrator
     return why_not_network(field.network)
 
 
-def why_not_network(network: AbstractNetwork) -> str | None:
+def why_not_network(network: Network) -> str | None:
     """Why the fused engine does not support a network, in words."""
-    if not isinstance(network, ResidualMLP):
-        return f"the network must be a `ResidualMLP`; got {type(network).__name__}"
-    hidden = len(network.mlp.weights) - 1
+    if network.coefficients is not None or network.bias is not None:
+        return "the network must have no monomials and no bias of its values"
+    hidden = max(len(network.weights) - 1, 0)
     if not 1 <= hidden <= MAX_LAYERS:
         return f"the network must have 1 to {MAX_LAYERS} hidden layers; got {hidden}"
-    if len(network.mlp.biases) != hidden:
-        return "the network must have no bias in its output layer"
-    if network.mlp.activation not in FUSED_ACTIVATIONS:
-        return f"the activation must be one of {', '.join(FUSED_ACTIVATIONS)}; got {network.mlp.activation}"
+    if network.activation not in FUSED_ACTIVATIONS:
+        return f"the activation must be one of {', '.join(FUSED_ACTIVATIONS)}; got {network.activation}"
     return None
 
 
@@ -159,13 +154,13 @@ def refuse_fused(reason: str | None) -> None:
         raise ConfigError(f"engine 'fused' is not available: {reason}. Use engine='auto' or engine='scan'.")
 
 
-def _hidden_weights(network: ResidualMLP) -> tuple[Array, ...]:
-    hidden = zip(network.mlp.weights[:-1], network.mlp.biases, strict=True)
+def _hidden_weights(network: Network) -> tuple[Array, ...]:
+    hidden = zip(network.weights[:-1], network.biases, strict=True)
     return tuple(array for layer in hidden for array in layer)
 
 
-def _last_matrix(network: ResidualMLP) -> Array:
-    return jnp.concatenate([network.mlp.weights[-1], network.linear], axis=1)
+def _last_matrix(network: Network) -> Array:
+    return jnp.concatenate([network.weights[-1], network.linear], axis=1)
 
 
 def _square(tableau: Stepper) -> tuple[float, ...]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-
-from typing import Any as Array
-
-from jaxtyping import Float
+import numpy as np
 
 from tausid.errors import ConfigError, unknown_name
+from tausid.shapes import Array, Float
 
 # The share of the way to the next sample that the input has gone at the end of a step.
 HOLDS = {"zero": 0.0, "first": 1.0}
@@ -34,4 +32,4 @@ def held_input(
     """The input at a fraction of a step: `u_k + slope * fraction * (u_{k+1} - u_k)`."""
     if not any(slopes):
         return u_now
-    return u_now + fraction * jnp.asarray(slopes, u_now.dtype) * (u_next - u_now)
+    return u_now + fraction * np.asarray(slopes, u_now.dtype) * (u_next - u_now)

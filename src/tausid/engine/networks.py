@@ -1,69 +1,162 @@
-"""Function approximators: a linear map plus something nonlinear. No physics, no time."""
+"""Function approximators: a linear map plus something nonlinear. No physics, no time.
 
-# No postponed annotations here: equinox reads AbstractVar from the live ones.
+They compute with numpy where they are given numpy's arrays, and with JAX elsewhere.
+"""
 
-from abc import abstractmethod
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import combinations_with_replacement
+from math import comb
+from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
+from tausid.engine.tree import Tree, namespace, static
 from tausid.errors import ConfigError, unknown_name
+from tausid.shapes import Array, Float
 
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "leaky_relu": jax.nn.leaky_relu,  # slope 0.01 below zero, as in the paper
-    "relu": jax.nn.relu,
-    "tanh": jnp.tanh,
-    "elu": jax.nn.elu,
-    "gelu": jax.nn.gelu,
-    "silu": jax.nn.silu,
-    "sigmoid": jax.nn.sigmoid,
-    "softplus": jax.nn.softplus,
+
+def _sigmoid(z: np.ndarray) -> np.ndarray:
+    return 0.5 * (1.0 + np.tanh(0.5 * z))
+
+
+# With numpy; those of jax.nn have the same names and values.
+ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "leaky_relu": lambda z: np.where(z >= 0, z, 0.01 * z),  # the slope below zero is that of the paper
+    "relu": lambda z: np.maximum(z, 0.0),
+    "tanh": np.tanh,
+    "elu": lambda z: np.where(z > 0, z, np.expm1(np.minimum(z, 0.0))),
+    "gelu": lambda z: z * _sigmoid(2.0 * np.sqrt(2.0 / np.pi) * (z + 0.044715 * z**3)),
+    "silu": lambda z: z * _sigmoid(z),
+    "sigmoid": _sigmoid,
+    "softplus": lambda z: np.logaddexp(z, 0.0),
 }
 
 
-def get_activation(name: str) -> Callable[[Array], Array]:
-    """The activation function of that name."""
+def check_activation(name: str) -> None:
+    """Check that there is an activation function of that name."""
     if name not in ACTIVATIONS:
         raise ConfigError(unknown_name("activation", name, ACTIVATIONS))
-    return ACTIVATIONS[name]
 
 
-class AbstractNetwork(eqx.Module):
-    """A function of `z` with a linear part, `h(z) = linear z + ...`, over the last axis of `z`."""
+def activate(name: str, z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """The activation function of that name."""
+    check_activation(name)
+    if namespace(z) is np:
+        return ACTIVATIONS[name](z)
+    import jax
 
-    linear: eqx.AbstractVar[Float[Array, "n_out n_in"]]
+    return getattr(jax.nn, name)(z)
 
-    @abstractmethod
+
+class Network(Tree):
+    """`h(z) = linear z + bias + W_n s(... s(W_1 z + b_1) ...) + coefficients m(z)`, over the last axis of `z`.
+
+    Hidden layers, monomials and the bias are there or not; with hidden layers alone it is the paper's network (eq. 12).
+
+    Args:
+        linear: the linear map, `[A B]` for the state network.
+        weights: matrices of the hidden layers, shape (outputs, inputs), and of the layer that reads the last of them;
+            none without hidden layers.
+        biases: bias of each hidden layer.
+        bias: what is added to each value, or None.
+        coefficients: one column per monomial, in the order of `monomials`; None for no monomials.
+        activation: name of the activation function `s`.
+        degree: highest degree of the monomials `m`, whose lowest one is 2.
+    """
+
+    linear: Float[Array, "n_out n_in"]
+    weights: tuple[Float[Array, "_ _"], ...] = ()
+    biases: tuple[Float[Array, "_"], ...] = ()
+    bias: Float[Array, "n_out"] | None = None
+    coefficients: Float[Array, "n_out n_monomials"] | None = None
+    activation: str = static(default="leaky_relu")
+    degree: int = static(default=1)
+
+    @classmethod
+    def random(
+        cls,
+        rng: np.random.Generator,
+        n_in: int,
+        n_out: int,
+        *,
+        hidden: Sequence[int] = (),
+        activation: str = "leaky_relu",
+        degree: int = 1,
+        bias: bool = False,
+        weight_range: float,
+        bias_range: float = 0.0,
+        dtype: type = np.float64,
+    ) -> Network:
+        """All weights uniform in [-weight_range, weight_range], biases in [-bias_range, bias_range]; `bias` is zero."""
+        check_activation(activation)
+        linear = uniform(rng, (n_out, n_in), weight_range, dtype)
+        sizes = (n_in, *hidden, n_out)
+        layers = random_layers(rng, sizes, sizes[1:-1], weight_range, bias_range, dtype) if hidden else ((), ())
+        count = comb(n_in + degree, degree) - n_in - 1
+        return cls(
+            linear,
+            *layers,
+            np.zeros(n_out, dtype) if bias else None,
+            uniform(rng, (n_out, count), weight_range, dtype) if degree > 1 else None,
+            activation,
+            degree,
+        )
+
     def __call__(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
         """The value at `z`."""
+        value = z @ self.linear.T
+        if self.weights:
+            value = value + self._last_hidden(z) @ self.weights[-1].T
+        if self.coefficients is not None:
+            value = value + monomials(z, self.degree) @ self.coefficients.T
+        return value if self.bias is None else value + self.bias
 
     @property
-    @abstractmethod
-    def readout(self) -> Float[Array, "n_out n_features"]:
-        """The last layer: `h(z) = linear z + readout features(z)`."""
+    def nonlinear(self) -> tuple[Any, ...]:
+        """All arrays of the nonlinear parts."""
+        return self.weights, self.biases, self.coefficients
 
-    @abstractmethod
     def features(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_features"]:
-        """What the last layer sees at `z`."""
+        """What is read: `h(z) = linear z + bias + readout features(z)`."""
+        parts = [z[..., :0]]
+        if self.weights:
+            parts.append(self._last_hidden(z))
+        if self.coefficients is not None:
+            parts.append(monomials(z, self.degree))
+        return namespace(*parts).concatenate(parts, axis=-1)
+
+    @property
+    def readout(self) -> Float[Array, "n_out n_features"]:
+        """How the last hidden layer and the monomials are read."""
+        parts = [self.linear[:, :0], *self.weights[-1:], *([] if self.coefficients is None else [self.coefficients])]
+        return namespace(*parts).concatenate(parts, axis=-1)
+
+    def with_readout(self, readout: Float[Array, "n_out n_features"]) -> Network:
+        """The network with another readout."""
+        width = self.weights[-1].shape[1] if self.weights else 0
+        weights = (*self.weights[:-1], readout[:, :width]) if self.weights else ()
+        coefficients = None if self.coefficients is None else readout[:, width:]
+        return replace(self, weights=weights, coefficients=coefficients)
+
+    def _last_hidden(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch _"]:
+        return hidden_layers(self.activation, self.weights[:-1], self.biases, z)
 
 
-class MLP(eqx.Module):
-    """Hidden layers and a linear output layer, `W_n s(... s(W_1 z + b_1) ...) + b_n`.
+class MLP(Tree):
+    """Hidden layers and an output layer with a bias, `W_n s(... s(W_1 z + b_1) ...) + b_n`, without a linear part.
 
     Args:
         weights: matrix of each layer, shape (outputs, inputs), the output layer last.
-        biases: bias of each hidden layer, and of the output layer where it has one.
+        biases: bias of each layer.
         activation: name of the activation function `s`.
     """
 
     weights: tuple[Float[Array, "_ _"], ...]
     biases: tuple[Float[Array, "_"], ...]
-    activation: str = eqx.field(static=True)
+    activation: str = static(default="leaky_relu")
 
     @classmethod
     def random(
@@ -73,169 +166,59 @@ class MLP(eqx.Module):
         *,
         activation: str,
         weight_range: float,
-        output_bias: bool,
         bias_range: float = 0.0,
-    ) -> "MLP":
+        dtype: type = np.float64,
+    ) -> MLP:
         """Weights uniform in [-weight_range, weight_range], biases in [-bias_range, bias_range]."""
-        get_activation(activation)
-        shapes = zip(sizes[1:], sizes[:-1], strict=True)
-        weights = tuple(uniform_matrix(rng, shape, weight_range) for shape in shapes)
-        biased = sizes[1:] if output_bias else sizes[1:-1]
-        biases = [rng.uniform(-bias_range, bias_range, size) if bias_range > 0 else np.zeros(size) for size in biased]
-        return cls(weights, tuple(map(jnp.asarray, biases)), activation)
+        check_activation(activation)
+        return cls(*random_layers(rng, sizes, sizes[1:], weight_range, bias_range, dtype), activation)
 
     def __call__(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
         """The value at `z`."""
-        hidden = len(self.weights) - 1
-        out = self.features(z) @ self.weights[-1].T
-        return out + self.biases[hidden] if len(self.biases) > hidden else out
-
-    def features(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_features"]:
-        """What the last layer sees at `z`."""
-        activate = get_activation(self.activation)
-        for weight, bias in zip(self.weights[:-1], self.biases[: len(self.weights) - 1], strict=True):
-            z = activate(z @ weight.T + bias)
-        return z
+        last = hidden_layers(self.activation, self.weights[:-1], self.biases[:-1], z)
+        return last @ self.weights[-1].T + self.biases[-1]
 
 
-class ResidualMLP(AbstractNetwork):
-    """The paper's network: `linear z + W_n s(... s(W_1 z + b_1) ...)`, no bias on the linear part (eq. 12).
-
-    Args:
-        linear: the linear map, `[A B]` for the state network.
-        mlp: the hidden layers, without an output bias.
-    """
-
-    linear: Float[Array, "n_out n_in"]
-    mlp: MLP
-
-    @classmethod
-    def random(
-        cls,
-        rng: np.random.Generator,
-        n_in: int,
-        n_out: int,
-        *,
-        hidden: Sequence[int],
-        activation: str,
-        weight_range: float,
-        bias_range: float = 0.0,
-    ) -> "ResidualMLP":
-        """All weights uniform in [-weight_range, weight_range], biases in [-bias_range, bias_range]."""
-        sizes = (n_in, *hidden, n_out)
-        return cls(
-            uniform_matrix(rng, (n_out, n_in), weight_range),
-            MLP.random(
-                rng, sizes, activation=activation, weight_range=weight_range, output_bias=False, bias_range=bias_range
-            ),
-        )
-
-    def __call__(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
-        """The value at `z`."""
-        return z @ self.linear.T + self.mlp(z)
-
-    @property
-    def readout(self) -> Float[Array, "n_out n_features"]:
-        """The last layer's weights."""
-        return self.mlp.weights[-1]
-
-    def features(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_features"]:
-        """The last hidden layer at `z`."""
-        return self.mlp.features(z)
-
-
-class Polynomial(AbstractNetwork):
-    """A polynomial without a constant: `linear z + coefficients m(z)`, `m` all monomials of degree 2 to `degree`.
-
-    Args:
-        linear: the linear map.
-        coefficients: one column per monomial, in the order of `monomials`.
-        degree: the highest degree.
-    """
-
-    linear: Float[Array, "n_out n_in"]
-    coefficients: Float[Array, "n_out n_monomials"]
-    degree: int = eqx.field(static=True)
-
-    @classmethod
-    def random(
-        cls, rng: np.random.Generator, n_in: int, n_out: int, *, degree: int, weight_range: float
-    ) -> "Polynomial":
-        """All coefficients uniform in [-weight_range, weight_range]."""
-        count = monomials(jnp.zeros(n_in), degree).shape[-1]
-        return cls(
-            uniform_matrix(rng, (n_out, n_in), weight_range),
-            uniform_matrix(rng, (n_out, count), weight_range),
-            degree,
-        )
-
-    def __call__(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
-        """The value at `z`."""
-        return z @ self.linear.T + self.features(z) @ self.coefficients.T
-
-    @property
-    def readout(self) -> Float[Array, "n_out n_features"]:
-        """The coefficients of degree two and more."""
-        return self.coefficients
-
-    def features(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_features"]:
-        """The monomials at `z`."""
-        return monomials(z, self.degree)
-
-
-class Zero(AbstractNetwork):
-    """Nothing: zero everywhere, and nothing to train; where known equations need no correction.
-
-    Args:
-        n_in: number of inputs.
-        n_out: number of outputs.
-    """
-
-    n_in: int = eqx.field(static=True)
-    n_out: int = eqx.field(static=True)
-
-    def __init__(self, n_in: int, n_out: int) -> None:
-        self.n_in, self.n_out = n_in, n_out
-
-    @property  # type: ignore[misc]
-    def linear(self) -> Float[Array, "n_out n_in"]:  # type: ignore[override]
-        """A matrix of zeros."""
-        return jnp.zeros((self.n_out, self.n_in))
-
-    def __call__(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
-        """Zero."""
-        return jnp.zeros((*z.shape[:-1], self.n_out), z.dtype)
-
-    @property
-    def readout(self) -> Float[Array, "n_out n_features"]:
-        """Nothing is read."""
-        return jnp.zeros((self.n_out, 0))
-
-    def features(self, z: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_features"]:
-        """Nothing is seen."""
-        return jnp.zeros((*z.shape[:-1], 0), z.dtype)
+def hidden_layers(
+    activation: str, weights: Sequence[Array], biases: Sequence[Array], z: Float[Array, "*batch n_in"]
+) -> Float[Array, "*batch _"]:
+    """The last hidden layer at `z`."""
+    for weight, bias in zip(weights, biases, strict=True):
+        z = activate(activation, z @ weight.T + bias)
+    return z
 
 
 def monomials(z: Float[Array, "*batch n_in"], degree: int) -> Float[Array, "*batch n_monomials"]:
     """All products of 2 to `degree` entries of `z`, by degree and then in order of the entries' indices.
 
     Example:
-        >>> monomials(jnp.array([2.0, 3.0]), 2)
-        Array([4., 6., 9.], dtype=float32)
+        >>> monomials(np.array([2.0, 3.0]), 2)
+        array([4., 6., 9.])
     """
-    products = [jnp.zeros((*z.shape[:-1], 0), z.dtype)]
+    products = [z[..., :0]]
     for d in range(2, degree + 1):
         factors = np.array(list(combinations_with_replacement(range(z.shape[-1]), d)), int).reshape(-1, d).T
         product = z[..., factors[0]]
         for factor in factors[1:]:
             product = product * z[..., factor]
         products.append(product)
-    return jnp.concatenate(products, axis=-1)
+    return namespace(z).concatenate(products, axis=-1)
 
 
-def uniform_matrix(rng: np.random.Generator, shape: tuple[int, int], weight_range: float) -> Float[Array, "_ _"]:
-    """A matrix with entries uniform in [-weight_range, weight_range].
+def random_layers(
+    rng: np.random.Generator,
+    sizes: Sequence[int],
+    biased: Sequence[int],
+    weight_range: float,
+    bias_range: float,
+    dtype: type,
+) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+    """Matrices between layers of these sizes, and biases of these."""
+    shapes = zip(sizes[1:], sizes[:-1], strict=True)
+    weights = tuple(uniform(rng, shape, weight_range, dtype) for shape in shapes)
+    return weights, tuple(uniform(rng, (size,), bias_range, dtype) for size in biased)
 
-    Drawn by numpy: JAX would compile a program for every shape, which takes longer than many a training step.
-    """
-    return jnp.asarray(rng.uniform(-weight_range, weight_range, shape))
+
+def uniform(rng: np.random.Generator, shape: tuple[int, ...], limit: float, dtype: type) -> np.ndarray:
+    """An array with entries uniform in [-limit, limit]; nothing is drawn where the limit is zero."""
+    return rng.uniform(-limit, limit, shape).astype(dtype) if limit > 0 else np.zeros(shape, dtype)

@@ -12,6 +12,9 @@ from jaxtyping import Array, Float
 from tausid.engine.holds import held_input, hold_slopes
 from tausid.engine.integrators import FixedStep
 from tausid.engine.steppers import get_stepper, take_step
+from tausid.engine.tree import register
+
+register()
 
 
 def rollout_scan(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jaxtyping import Array, Float
-
 from tausid.errors import ConfigError, unknown_name
+from tausid.shapes import Array, Float
 
 
 @dataclass(frozen=True)

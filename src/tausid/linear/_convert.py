@@ -5,10 +5,10 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-from jaxtyping import Bool, Float
 from scipy.linalg import expm, logm
 
 from tausid.errors import ConfigError, unknown_name
+from tausid.shapes import Bool, Float
 
 # What the input does between samples. The names are those of `tausid.holds`, which needs JAX; this must not.
 HOLDS = ("zero", "first")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float
 from scipy.linalg import schur
 from scipy.signal import lfilter
+
+from tausid.shapes import Float
 
 
 def filter_states(

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Complex, Float, Int
 
 from tausid.data.records import Record, Records, as_records, check_same_channels
 from tausid.errors import ConfigError, DataError
 from tausid.linear._model import check_clock
+from tausid.shapes import Complex, Float, Int
 
 # Lines whose input is below this share of the strongest one count as not excited.
 EXCITED = 1e-3

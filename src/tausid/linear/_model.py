@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Complex, Float
 
 from tausid.data.records import Record
 from tausid.data.scaling import Scaling
 from tausid.errors import DataError
 from tausid.linear._convert import state_offset
 from tausid.linear._filter import filter_states, simulate_states
+from tausid.shapes import Complex, Float
 
 # Leading samples from which `simulate` estimates an initial state that it is not given.
 X0_SAMPLES = 50

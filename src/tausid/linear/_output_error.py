@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float
 from scipy.linalg import LinAlgWarning, solve_discrete_lyapunov
 from scipy.optimize import least_squares
 
 from tausid.linear._filter import filter_states
 from tausid.linear._subspace import Signals
+from tausid.shapes import Bool, Float
 
 # Directions in the regressors below this share of the largest are not determined by the data.
 REGRESSOR_TOLERANCE = 1e-10

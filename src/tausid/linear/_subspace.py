@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float
+
+from tausid.shapes import Bool, Float
 
 # Columns of the Hankel matrices that are kept: a start value needs no more, and a long record gets no slower.
 MAX_COLUMNS = 20_000

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
 from scipy.linalg import expm
 
 from tausid.data.clocks import has_one_clock, median_step, on_one_clock
@@ -15,6 +14,7 @@ from tausid.data.scaling import Scaling
 from tausid.display import html_table
 from tausid.errors import ConfigError, unknown_name
 from tausid.linear import LinearModel, estimate_bla, state_offset
+from tausid.shapes import Float
 
 LINEAR_METHODS = ("bla", "spectrum")
 # The spread of an estimate is taken over this many stretches of the records.

@@ -2,43 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
 
 from tausid.data.scaling import Scaling
+from tausid.engine.tree import made_of
 
 SCALING_FIELDS = ("u_mean", "u_std", "y_mean", "y_std")
 
 
-def named_arrays(tree: PyTree) -> dict[str, np.ndarray]:
-    """All arrays of a tree by their path, such as `f.mlp.weights[0]`."""
-    leaves = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_array))[0]
-    return {_path_name(path): np.asarray(leaf) for path, leaf in leaves}
+def named_arrays(tree: Any) -> dict[str, np.ndarray]:
+    """All arrays of a tree by their path, such as `f.weights[0]`."""
+    found: dict[str, np.ndarray] = {}
+
+    def keep(name: str, array: Any) -> Any:
+        found[name] = np.asarray(array)
+        return array
+
+    map_arrays(keep, tree)
+    return found
 
 
-def fill_arrays(tree: PyTree, arrays: Mapping[str, np.ndarray]) -> PyTree:
+def fill_arrays(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     """The tree with its arrays replaced by those of the same names."""
 
-    def replace(path: Any, leaf: Any) -> Any:
-        if not eqx.is_array(leaf):
-            return leaf
-        name = _path_name(path)
+    def replace(name: str, old: Any) -> np.ndarray:
         new = arrays[name]
-        if new.shape != leaf.shape:
-            raise TypeError(f"{name} has shape {new.shape} instead of {leaf.shape}")
-        return new if isinstance(leaf, np.ndarray) else jnp.asarray(new)
+        if new.shape != old.shape:
+            raise TypeError(f"{name} has shape {new.shape} instead of {old.shape}")
+        return new
 
-    return jax.tree_util.tree_map_with_path(replace, tree)
+    return map_arrays(replace, tree)
 
 
-def _path_name(path: Any) -> str:
-    return jax.tree_util.keystr(path).lstrip(".")
+def map_arrays(change: Callable[[str, Any], Any], tree: Any, name: str = "") -> Any:
+    """The tree with each array what the function makes of its name and itself; static fields stay as they are.
+
+    A tree is made of dataclasses, named tuples, tuples and dictionaries, whatever library they are from.
+    """
+    if hasattr(tree, "dtype"):
+        return change(name, tree)
+    if dataclasses.is_dataclass(tree):
+        values = {field.name: getattr(tree, field.name) for field in dataclasses.fields(tree)}
+        for field in dataclasses.fields(tree):
+            if not field.metadata.get("static"):
+                values[field.name] = map_arrays(change, values[field.name], _join(name, field.name))
+        return made_of(type(tree), values)
+    if isinstance(tree, dict):
+        return {key: map_arrays(change, value, _join(name, key)) for key, value in tree.items()}
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(map_arrays(change, getattr(tree, key), _join(name, key)) for key in tree._fields))
+    if isinstance(tree, tuple):
+        return tuple(map_arrays(change, value, f"{name}[{i}]") for i, value in enumerate(tree))
+    return tree
+
+
+def _join(name: str, key: str) -> str:
+    return f"{name}.{key}" if name else key
 
 
 def scaling_arrays(scaling: Scaling) -> dict[str, np.ndarray]:

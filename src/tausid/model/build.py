@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
 
-from tausid.engine.networks import MLP, AbstractNetwork, Polynomial, ResidualMLP, Zero
+from tausid.engine.networks import MLP, Network
 from tausid.errors import ConfigError
-from tausid.model.initial import AbstractInitialState, Encoder, FreeState
+from tausid.model.initial import Encoder, FreeState, InitialState
 from tausid.model.physics import KnownPart
-from tausid.model.state_space import StateSpace, with_A
+from tausid.model.state_space import StateSpace
 from tausid.model.structure import Structure
 from tausid.model.tau import Tau
+from tausid.shapes import Float
 
 
 @dataclass(frozen=True)
@@ -29,12 +25,14 @@ class Weights:
         bias_range: biases are uniform in [-bias_range, bias_range].
         A: what is added to the random A: `zero-mean` for nothing, `-I`, or `-MM'` with M uniform in [-1, 1] / sqrt(nx).
         nonlinear: output layers of the nonlinear parts: `random`, or `zero`.
+        dtype: precision of all arrays.
     """
 
     weight_range: float = 0.01
     bias_range: float = 0.0
     A: str = "-I"
     nonlinear: str = "random"
+    dtype: type = np.float64
 
 
 def build_state_space(
@@ -55,15 +53,16 @@ def build_state_space(
             f"`tau` must be one number or one per state; got {tau.factor.size} for {nx} states. "
             f"Give one number, or {nx}."
         )
-    f = make_network(structure, weights, nx + nu, nx, rng)
+    f = _make_network(structure, weights, nx + nu, nx, rng, bias=structure.bias)
     if weights.A != "zero-mean":
-        f = with_A(f, f.linear[:, :nx] + _stable_matrix(weights.A, nx, rng))
-    g = make_network(structure, weights, nx + nu if structure.feedthrough else nx, ny, rng)
-    if structure.nonlinear_g is False:
-        g = _linear_only(g)
+        f = _with_stable_A(f, weights.A, rng)
+    n_seen = nx + nu if structure.feedthrough else nx
+    g = _make_network(
+        structure, weights, n_seen, ny, rng, bias=structure.bias, linear_only=structure.nonlinear_g is False
+    )
     if physics is not None:
-        f = Zero(nx + nu, nx) if structure.correction == "none" else start_at_zero(f, physics.nx)
-        g = Zero(nx + nu, ny)
+        f = zero_network(nx + nu, nx) if structure.correction == "none" else _start_at_zero(f, physics.nx)
+        g = zero_network(nx + nu, ny)
     return StateSpace(
         f=f,
         g=g,
@@ -74,48 +73,43 @@ def build_state_space(
     )
 
 
-def make_network(
-    structure: Structure, weights: Weights, n_in: int, n_out: int, rng: np.random.Generator
-) -> AbstractNetwork:
+def zero_network(n_in: int, n_out: int) -> Network:
+    """Zero everywhere: where known equations need no correction."""
+    return Network(np.zeros((n_out, n_in)))
+
+
+def _make_network(
+    structure: Structure,
+    weights: Weights,
+    n_in: int,
+    n_out: int,
+    rng: np.random.Generator,
+    *,
+    bias: bool = False,
+    linear_only: bool = False,
+) -> Network:
     """A network of the structure's kind with random weights."""
-    network: AbstractNetwork
-    if structure.network == "polynomial":
-        network = Polynomial.random(rng, n_in, n_out, degree=structure.degree, weight_range=weights.weight_range)
-    else:
-        network = ResidualMLP.random(
-            rng,
-            n_in,
-            n_out,
-            hidden=structure.hidden,
-            activation=structure.activation,
-            weight_range=weights.weight_range,
-            bias_range=weights.bias_range,
-        )
-    return _linear_only(network) if weights.nonlinear == "zero" else network
+    network = Network.random(
+        rng,
+        n_in,
+        n_out,
+        hidden=() if linear_only or structure.network == "polynomial" else structure.hidden,
+        activation=structure.activation,
+        degree=1 if linear_only or structure.network == "mlp" else structure.degree,
+        bias=bias,
+        weight_range=weights.weight_range,
+        bias_range=weights.bias_range,
+        dtype=weights.dtype,
+    )
+    return network.with_readout(np.zeros_like(network.readout)) if weights.nonlinear == "zero" else network
 
 
-def start_at_zero(network: AbstractNetwork, n_rows: int) -> AbstractNetwork:
-    """The network with its first values zero everywhere; the others, and what lies before the last layer, stay."""
-    for where in (lambda n: n.linear, readout_of(network)):
-        network = eqx.tree_at(where, network, where(network).at[:n_rows].set(0.0))
-    return network
-
-
-def nonlinear_part(network: AbstractNetwork | MLP) -> PyTree:
-    """Everything of a network but its linear part."""
-    if isinstance(network, Polynomial):
-        return network.coefficients
-    return network.mlp if isinstance(network, ResidualMLP) else network
-
-
-def readout_of(network: AbstractNetwork) -> Callable[[Any], Array]:
-    """Where a network keeps its `readout`, for `eqx.tree_at`."""
-    return (lambda n: n.coefficients) if isinstance(network, Polynomial) else (lambda n: n.mlp.weights[-1])
-
-
-def _linear_only(network: AbstractNetwork) -> AbstractNetwork:
-    """With its last nonlinear layer at zero; the gradient of that layer is not zero."""
-    return eqx.tree_at(readout_of(network), network, replace_fn=jnp.zeros_like)
+def _with_stable_A(f: Network, kind: str, rng: np.random.Generator) -> Network:
+    """The state network with a matrix added to A, so that the untrained model settles."""
+    nx = f.linear.shape[0]
+    linear = f.linear.copy()
+    linear[:, :nx] += _stable_matrix(kind, nx, rng).astype(linear.dtype)
+    return replace(f, linear=linear)
 
 
 def _stable_matrix(kind: str, nx: int, rng: np.random.Generator) -> Float[np.ndarray, "nx nx"]:
@@ -125,14 +119,21 @@ def _stable_matrix(kind: str, nx: int, rng: np.random.Generator) -> Float[np.nda
     return -M @ M.T
 
 
+def _start_at_zero(network: Network, n_rows: int) -> Network:
+    """The network with its first values zero everywhere; the others, and what lies before the last layer, stay."""
+    zero = (np.arange(len(network.linear)) < n_rows)[:, None]
+    started = replace(network, linear=np.where(zero, 0.0, network.linear))
+    return started.with_readout(np.where(zero, 0.0, network.readout))
+
+
 def _make_initial(
     structure: Structure, weights: Weights, nu: int, ny: int, n_records: int, rng: np.random.Generator
-) -> AbstractInitialState:
+) -> InitialState:
     if structure.initial_state == "free":
-        return FreeState.unknown(jnp.zeros((n_records, structure.order)))
+        return FreeState.unknown(np.zeros((n_records, structure.order), weights.dtype))
     sees_time = structure.clock == "irregular"
     n_in = structure.na * ny + structure.nb * nu + sees_time * max(structure.na, structure.nb)
-    make = _make_mlp if structure.encoder == "mlp" else make_network
+    make = _make_mlp if structure.encoder == "mlp" else _make_network
     return Encoder(make(structure, weights, n_in, structure.order, rng), structure.na, structure.nb, sees_time)
 
 
@@ -142,6 +143,6 @@ def _make_mlp(structure: Structure, weights: Weights, n_in: int, n_out: int, rng
         (n_in, *structure.hidden, n_out),
         activation=structure.activation,
         weight_range=weights.weight_range,
-        output_bias=True,
         bias_range=weights.bias_range,
+        dtype=weights.dtype,
     )

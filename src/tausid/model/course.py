@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
 
 from tausid.data.clocks import inputs_at
 from tausid.data.records import UNIFORM_TOLERANCE, Record
@@ -13,6 +12,7 @@ from tausid.engine.holds import hold_slopes
 from tausid.engine.integrators import FixedStep
 from tausid.errors import ConfigError
 from tausid.model.structure import Integration
+from tausid.shapes import Float
 
 # An interval up to this many times the median one is integrated as one.
 WHOLE_STEP = 1.5

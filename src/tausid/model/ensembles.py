@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from tausid.data.records import Record
@@ -23,6 +22,7 @@ from tausid.model.physics import AbstractPhysics, KnownPart
 from tausid.model.restore import make_model
 from tausid.model.state_space import StateSpace
 from tausid.model.structure import Integration, Structure
+from tausid.shapes import Float
 from tausid.storage import read_arrays, write_arrays
 
 # Share of the members that the trimmed mean leaves out at each end.

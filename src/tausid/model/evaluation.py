@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from tausid.data.records import Record, Records, as_records
@@ -15,6 +14,7 @@ from tausid.display import html_table
 from tausid.errors import DataError
 from tausid.model.course import Simulation
 from tausid.model.ensembles import AnyModel
+from tausid.shapes import Float
 
 
 @dataclass(frozen=True)

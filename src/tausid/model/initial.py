@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import numpy as np
 
-import equinox as eqx
-import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
-
-from tausid.engine.networks import MLP, AbstractNetwork
+from tausid.engine.networks import MLP, Network
+from tausid.engine.tree import Tree, namespace, static
+from tausid.shapes import Array, Float, Int
 
 # Training states that a model keeps to begin the estimate of an initial state from.
 SEEN_STATES = 64
 
 
-class AbstractInitialState(eqx.Module):
-    """Where a trajectory begins; `n_past` samples before it are needed."""
-
-    @property
-    @abstractmethod
-    def n_past(self) -> int:
-        """Samples needed before the first simulated one."""
-
-    @abstractmethod
-    def __call__(
-        self,
-        past_u: Float[Array, "n_past B nu"],
-        past_y: Float[Array, "n_past B ny"],
-        record: Int[Array, "B"],
-        lag: Float[Array, "n_past B"] | None = None,
-    ) -> Float[Array, "B nx"]:
-        """The state at the sample after the past ones."""
-
-
-class Encoder(AbstractInitialState):
+class Encoder(Tree):
     """`x_k = e(u_{k-1}, ..., u_{k-nb}, y_{k-1}, ..., y_{k-na})`, the paper's encoder network.
 
     On an irregular clock the past samples are interpolated at i median steps ago, and the network sees `lag`, too: how
@@ -46,14 +25,14 @@ class Encoder(AbstractInitialState):
         sees_time: whether the network sees the lags.
     """
 
-    network: AbstractNetwork | MLP
-    na: int = eqx.field(static=True)
-    nb: int = eqx.field(static=True)
-    sees_time: bool = eqx.field(static=True, default=False)
+    network: Network | MLP
+    na: int = static()
+    nb: int = static()
+    sees_time: bool = static(default=False)
 
     @property
     def n_past(self) -> int:
-        """As many as the longer of both, max(na, nb)."""
+        """Samples needed before the first simulated one: as many as the longer of both, max(na, nb)."""
         return max(self.na, self.nb)
 
     def __call__(
@@ -64,15 +43,15 @@ class Encoder(AbstractInitialState):
         lag: Float[Array, "n_past B"] | None = None,
     ) -> Float[Array, "B nx"]:
         """The state at the sample after the past ones."""
-        n = self.n_past
+        n, xp = self.n_past, namespace(past_u, past_y)
         seen = [*past_u[n - self.nb :], *past_y[n - self.na :]]  # each (B, channels)
         if self.sees_time and lag is not None:
             seen.append(lag.T)
         batch = past_y.shape[1]
-        return self.network(jnp.concatenate(seen, axis=-1) if seen else jnp.zeros((batch, 0), past_y.dtype))
+        return self.network(xp.concatenate(seen, axis=-1) if seen else xp.zeros((batch, 0), past_y.dtype))
 
 
-class FreeState(AbstractInitialState):
+class FreeState(Tree):
     """The initial state of each training record as a parameter of the optimisation (eq. 3).
 
     That of a new record is estimated from its first samples, together with what training knows of states:
@@ -91,10 +70,10 @@ class FreeState(AbstractInitialState):
     seen: Float[Array, "n_seen nx"]
 
     @classmethod
-    def unknown(cls, x0: Float[Array, "n_records nx"]) -> FreeState:
+    def unknown(cls, x0: Float[np.ndarray, "n_records nx"]) -> FreeState:
         """Initial states of records; nothing is known of other states."""
-        nx = x0.shape[1]
-        return cls(x0, jnp.zeros(nx), jnp.zeros((nx, nx)), jnp.zeros((SEEN_STATES, nx)))
+        nx, dtype = x0.shape[1], x0.dtype
+        return cls(x0, np.zeros(nx, dtype), np.zeros((nx, nx), dtype), np.zeros((SEEN_STATES, nx), dtype))
 
     @property
     def n_past(self) -> int:
@@ -109,4 +88,7 @@ class FreeState(AbstractInitialState):
         lag: Float[Array, "n_past B"] | None = None,
     ) -> Float[Array, "B nx"]:
         """The state of each window's record."""
-        return self.x0[record]
+        return namespace(self.x0, record).asarray(self.x0)[record]
+
+
+InitialState = Encoder | FreeState

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from tausid.data.clocks import held_between, inputs_at, split_steps
@@ -17,9 +15,10 @@ from tausid.engine.integrators import FixedStep
 from tausid.errors import ConfigError, DataError, unknown_name
 from tausid.model import free_run
 from tausid.model.initial import FreeState
-from tausid.model.past import at_nominal_times, fill_past, hold_missing, past_is_known
+from tausid.model.past import at_nominal_times, fill_between, hold_missing, past_is_known
 from tausid.model.state_space import StateSpace
 from tausid.model.structure import Structure
+from tausid.shapes import Float
 
 WAYS = ("encoder", "refine")
 
@@ -137,13 +136,11 @@ class StateFinder:
         else:  # another clock: the encoder sees the past at the sampling time that it was trained with
             begin, u, y = self._resampled_past(record, n)
             lag = np.arange(n, 0, -1.0)
-        past_u, past_y = jnp.asarray(self.scaling.normalize_u(u)), jnp.asarray(self.scaling.normalize_y(y))
-        late = None
+        past_u, past_y, late = self.scaling.normalize_u(u), self.scaling.normalize_y(y), None
         if self.past_span is not None:
-            late = jnp.asarray(lag - np.arange(n, 0, -1))
-            past_u, past_y = (at_nominal_times(past[:, None], late[:, None])[:, 0] for past in (past_u, past_y))
-        state = free_run.encode(self.state_space, past_u, past_y, late)
-        return Begin(begin.start, np.asarray(state, float), begin.used, "encoder")
+            past_u, past_y = (at_nominal_times(past, lag) for past in (past_u, past_y))
+            late = lag - np.arange(n, 0, -1)
+        return Begin(begin.start, free_run.encode(self.state_space, past_u, past_y, late), begin.used, "encoder")
 
     def _first_start(self, record: Record, n: int) -> int:
         _check_long_enough(record, n + 1)
@@ -174,10 +171,7 @@ class StateFinder:
         measured = ~np.isnan(record.y[past])
         if measured.all():
             return record.y[past]
-        y = self.scaling.normalize_y(hold_missing(record.y[:start])[past])
-        lag = jnp.asarray(ago / self.ts - np.arange(len(ago), 0, -1))[:, None]
-        filled = fill_past(jnp.asarray(y)[:, None], jnp.asarray(measured)[:, None], lag)[:, 0]
-        return self.scaling.physical_y(np.asarray(filled, float))
+        return fill_between(-ago, hold_missing(record.y[:start])[past], measured)
 
     def _resampled_past(self, record: Record, n: int) -> tuple[Begin, np.ndarray, np.ndarray]:
         long_enough = record.t - record.t[0] >= n * self.ts * (1 - UNIFORM_TOLERANCE)

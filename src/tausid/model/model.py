@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -16,7 +15,7 @@ from tausid.data.clocks import held_between, split_steps
 from tausid.data.records import Record
 from tausid.data.scaling import Scaling
 from tausid.display import html_table
-from tausid.engine.engines import Engine
+from tausid.engine.choice import Engine
 from tausid.engine.holds import hold_slopes
 from tausid.engine.integrators import FixedStep, Integrator
 from tausid.errors import DataError, DivergenceError
@@ -106,9 +105,11 @@ class Model:
     @property
     def _network(self) -> str:
         structure = self.structure
-        if structure.network == "polynomial":
-            return f"polynomial of degree {structure.degree}"
-        return f"mlp, hidden {list(structure.hidden)}, {structure.activation}"
+        parts = {
+            "mlp": f"mlp, hidden {list(structure.hidden)}, {structure.activation}",
+            "polynomial": f"polynomial of degree {structure.degree}",
+        }
+        return " and ".join(text for kind, text in parts.items() if structure.network in (kind, "both"))
 
     def simulate(
         self,
@@ -144,15 +145,15 @@ class Model:
         u_run = held_between(points.u, places, hold_slopes(how.hold, record.nu))
         x_run, y_run = free_run.run(
             self.state_space,
-            jnp.asarray(begin.state),
-            jnp.asarray(self.scaling.normalize_u(u_run)),
-            jnp.asarray(np.diff(t_run)),
+            begin.state,
+            self.scaling.normalize_u(u_run),
+            np.diff(t_run),
             how,
             Engine(self.integration.engine, self.integration.threads),
         )
         picked = places[points.picked]
-        x = pad(np.asarray(x_run, float)[picked], points.first)
-        y = pad(self.scaling.physical_y(np.asarray(y_run, float))[picked], points.first)
+        x = pad(x_run[picked], points.first)
+        y = pad(self.scaling.physical_y(y_run)[picked], points.first)
         # The states as well: an output with limits is finite where its state is not.
         finite = np.isfinite(y[points.first :]).all() and np.isfinite(x[points.first :]).all()
         status = "ok" if finite else "diverged"

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
 
 from tausid.engine.field import VectorField
-from tausid.engine.networks import MLP, AbstractNetwork, Zero
-from tausid.model.initial import AbstractInitialState
+from tausid.engine.networks import MLP, Network
+from tausid.engine.tree import Tree, namespace, static
+from tausid.model.initial import InitialState
 from tausid.model.physics import KnownPart
 from tausid.model.tau import Tau
+from tausid.shapes import Array, Float
 
 
-class CorrectedField(eqx.Module):
+class CorrectedField(Tree):
     """`dx/dt = known(x, u) + diag(1/tau) f(x, u)`: known equations, and what corrects them.
 
     Args:
@@ -27,11 +26,10 @@ class CorrectedField(eqx.Module):
 
     def __call__(self, x: Float[Array, "*B nx"], u: Float[Array, "*B nu"]) -> Float[Array, "*B nx"]:
         """The state derivative per second."""
-        slope = self.known.derivative(x, u)
-        return slope if isinstance(self.correction.network, Zero) else slope + self.correction(x, u)
+        return self.known.derivative(x, u) + self.correction(x, u)
 
 
-class StateSpace(eqx.Module):
+class StateSpace(Tree):
     """`dx/dt = diag(1/tau) f(x, u)`, `y = g(x, u)`, in normalized units and seconds (eqs. 4 and 12).
 
     With known equations, f and g are what is added to these.
@@ -46,12 +44,12 @@ class StateSpace(eqx.Module):
         physics: known equations, or None.
     """
 
-    f: AbstractNetwork
-    g: AbstractNetwork
-    initial: AbstractInitialState
+    f: Network
+    g: Network
+    initial: InitialState
     tau: Tau
-    dae: MLP | None
-    limits: tuple[tuple[float, float], ...] | None = eqx.field(static=True, default=None)
+    dae: MLP | None = None
+    limits: tuple[tuple[float, float], ...] | None = static(default=None)
     physics: KnownPart | None = None
 
     @property
@@ -91,7 +89,7 @@ class StateSpace(eqx.Module):
 
     def output(self, x: Float[Array, "*B nx"], u: Float[Array, "*B nu"]) -> Float[Array, "*B ny"]:
         """The output, `g(x, u)`, or `g(x)` where there is no feedthrough; within its limits where it has some."""
-        y = self.g(jnp.concatenate([x, u], axis=-1) if self.feedthrough else x)
+        y = self.g(namespace(x, u).concatenate([x, u], axis=-1) if self.feedthrough else x)
         return self.limit(self.with_known_output(y, x, u))
 
     def with_known_output(
@@ -106,18 +104,11 @@ class StateSpace(eqx.Module):
         An output beyond its limit, where a smaller one was measured, still has a way back; where the limit itself was
         measured there is no error, and so no gradient.
         """
-        return y if self.limits is None else clip_straight(y, *jnp.asarray(self.limits, y.dtype).T)
+        if self.limits is None:
+            return y
+        ends = np.asarray(self.limits, y.dtype).T
+        if namespace(y) is np:
+            return np.clip(y, *ends)
+        from tausid.engine.clipping import clip_straight
 
-
-@jax.custom_jvp
-def clip_straight(y: Float[Array, "*B ny"], low: Float[Array, "ny"], high: Float[Array, "ny"]) -> Float[Array, "*B ny"]:
-    """`y` within limits, with the derivative of `y` itself."""
-    return jnp.clip(y, low, high)
-
-
-clip_straight.defjvps(lambda tangent, *_: tangent, None, None)
-
-
-def with_A(f: AbstractNetwork, A: Float[Array, "nx nx"]) -> AbstractNetwork:
-    """The state network with A in place of the part of its linear matrix that acts on the state."""
-    return eqx.tree_at(lambda n: n.linear, f, f.linear.at[:, : A.shape[0]].set(A))
+        return clip_straight(y, *ends)

@@ -20,7 +20,7 @@ Limits = str | tuple[Any, ...]  # of outputs: `none`, `auto`, a pair, or a pair 
 LEAST_FOR_INITIAL_STATE, SAMPLES_PER_STATE = 20, 5
 
 CHOICES: dict[str, tuple[str, ...]] = {
-    "network": ("mlp", "polynomial", AUTO),
+    "network": ("mlp", "polynomial", "both", AUTO),
     "correction": ("none", "network"),
     "initial_state": ("encoder", "free"),
     "encoder": ("residual", "mlp"),
@@ -34,11 +34,12 @@ class Structure:
 
     Args:
         nx: number of states; `auto` for as many as the best linear approximation has, or held-out data prefer.
-        network: function approximator of f, g and the encoder: `mlp` or `polynomial`; `auto` for what held-out data
-            prefer.
+        network: function approximator of f, g and the encoder: hidden layers (`mlp`), a `polynomial`, or `both`, one
+            added to the other; `auto` for what held-out data prefer.
         hidden: widths of the hidden layers.
         activation: activation function of the hidden layers; `auto` for `leaky_relu` or `tanh`, by held-out data.
-        degree: degree of a `polynomial` network.
+        degree: degree of the polynomial.
+        bias: whether f and g have a constant term; the paper's networks have none.
         nonlinear_g: whether the output network is nonlinear; `auto` for what held-out data say.
         feedthrough: whether the outputs depend on the inputs at once, y = g(x, u), or not, y = g(x).
         correction: what corrects known equations, where such are given: `none`, or a `network` in the state equation.
@@ -64,6 +65,7 @@ class Structure:
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "leaky_relu"
     degree: int = 3
+    bias: bool = False
     nonlinear_g: bool | str = True
     feedthrough: bool = True
     correction: str = "none"
@@ -90,6 +92,7 @@ class Structure:
             check_whole("hidden", width, 1)
         if self.nonlinear_g != AUTO:
             check_flag("nonlinear_g", self.nonlinear_g)
+        check_flag("bias", self.bias)
         check_flag("feedthrough", self.feedthrough)
         check_flag("dae", self.dae)
         _check_limits(self.output_limits)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
+from tausid.engine.tree import Tree, namespace, static
 from tausid.errors import ConfigError
+from tausid.shapes import Array, Float
 
 # Smallest trained tau, as a share of its start value: the epsilon of eq. 8.
 EPSILON = 1e-6
 
 
-class Tau(eqx.Module):
+class Tau(Tree):
     """`tau = max(epsilon, factor) * start`, with `factor = 1` at the start (eq. 8).
 
     What is trained is the dimensionless factor, so that the unit of time does not change the training:
@@ -30,14 +29,14 @@ class Tau(eqx.Module):
         ConfigError: a value is not a positive number.
 
     Example:
-        >>> Tau(74.0).seconds
-        Array(74., dtype=float32)
+        >>> Tau(74.0).now
+        74.0
     """
 
     factor: Float[Array, ""] | Float[Array, "nx"]
-    start: Float[np.ndarray, ""] | Float[np.ndarray, "nx"]  # double precision, and never trained
-    trainable: bool = eqx.field(static=True)
-    source: str = eqx.field(static=True)
+    start: Float[np.ndarray, ""] | Float[np.ndarray, "nx"]  # never trained
+    trainable: bool = static()
+    source: str = static()
 
     def __init__(
         self, seconds: float | Sequence[float] | np.ndarray, *, trainable: bool = False, source: str = "given"
@@ -51,10 +50,9 @@ class Tau(eqx.Module):
                 f"`tau` must be a positive number of seconds, or one per state; got {seconds!r}. "
                 "A tenth to thirty times the sampling time is a common start."
             )
-        self.start = values
-        self.factor = jnp.ones(values.shape)
-        self.trainable = trainable
-        self.source = source
+        own = {"factor": np.ones(values.shape), "start": values, "trainable": trainable, "source": source}
+        for name, value in own.items():
+            object.__setattr__(self, name, value)
 
     @property
     def now(self) -> float | tuple[float, ...]:
@@ -65,4 +63,5 @@ class Tau(eqx.Module):
     @property
     def seconds(self) -> Float[Array, ""] | Float[Array, "nx"]:
         """The value now, in seconds, for computation and differentiation."""
-        return jnp.maximum(EPSILON, self.factor) * jnp.asarray(self.start, self.factor.dtype)
+        xp = namespace(self.factor)
+        return xp.maximum(EPSILON, self.factor) * xp.asarray(self.start, self.factor.dtype)

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float
 from scipy.fft import next_fast_len
 from scipy.special import ndtri
 
 from tausid.data.records import Record
 from tausid.errors import ConfigError, DataError
 from tausid.model.course import Simulation
+from tausid.shapes import Bool, Float
 
 # Lags that are looked at, at most: a tenth of this is too short to see slow dynamics, more is hard to read.
 MAX_LAG = 50

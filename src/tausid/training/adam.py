@@ -12,13 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Bool, Float, Int, PRNGKeyArray, PyTree
 
-from tausid.engine.engines import Engine, evaluate, rollout
+from tausid.engine.choice import Engine
+from tausid.engine.engines import evaluate, rollout
 from tausid.engine.integrators import FixedStep
 from tausid.model.initial import FreeState
 from tausid.model.model import Model
 from tausid.model.state_space import StateSpace
+from tausid.shapes import Array
 from tausid.training.losses import simulation_error, weight_decay
 from tausid.training.paper import BARRIERS, dae_penalty
 from tausid.training.parts import FULL, Adam

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from tausid.data.records import Record
-from tausid.engine.engines import Engine, engine_taken
+from tausid.engine.choice import Engine
+from tausid.engine.engines import engine_taken
 from tausid.errors import ConfigError
 from tausid.model.arrays import fill_arrays, named_arrays
 from tausid.model.physics import describe_physics

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
+from tausid.shapes import Array
 from tausid.training import adam, levenberg_marquardt
 from tausid.training.checkpoint import load_checkpoint, save_checkpoint
 from tausid.training.parts import Adam

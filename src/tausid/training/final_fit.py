@@ -7,8 +7,9 @@ import time
 from collections.abc import Iterator
 
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
+from tausid.shapes import Array
 from tausid.training.driver import Session, progress_update
 from tausid.training.parts import Adam, LevenbergMarquardt
 from tausid.training.problem import Problem, validation_score

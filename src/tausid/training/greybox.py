@@ -12,19 +12,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
 from tausid.data.clocks import median_step
 from tausid.data.records import Record
 from tausid.data.scaling import Scaling
-from tausid.engine.networks import AbstractNetwork, Zero
+from tausid.engine.networks import Network
 from tausid.errors import ConfigError
+from tausid.model.build import zero_network
 from tausid.model.course import longest_step, make_integrator
 from tausid.model.initial import Encoder, FreeState
 from tausid.model.physics import AbstractPhysics, KnownPart, check_physics
 from tausid.model.state_space import StateSpace
 from tausid.model.structure import AUTO
 from tausid.model.tau import Tau
+from tausid.shapes import Float
 from tausid.training.levenberg_marquardt import Point, begin, iterate
 from tausid.training.normal_equations import FullError, Normal, Penalties, normal_equations, states_along
 from tausid.training.parts import FULL, Adam, FromLinear
@@ -116,7 +117,7 @@ def fit_known(
         states = np.asarray(states_along(error, point.weights, point.x0), float)
         known = eqx.tree_at(lambda k: k.free, known, point.weights.physics.free)
         deviation = np.full(len(known.free), np.nan) if known.trainable else _deviations(error, point, known)
-    known = eqx.tree_at(lambda k: k.free, known, jnp.asarray(np.asarray(known.free)))
+    known = eqx.tree_at(lambda k: k.free, known, np.asarray(known.free))
     return _scaled(known, deviation, _at_samples(states, source, records))
 
 
@@ -125,9 +126,10 @@ def start_from_known(model: StateSpace, start: KnownStart, source: WindowSource)
     if isinstance(model.initial, FreeState):
         x0 = np.stack([states[0] for states in start.states])
         x0 = np.pad(x0, ((0, 0), (0, model.nx - x0.shape[1])))
-        return eqx.tree_at(lambda m: m.initial.x0, model, jnp.asarray(x0))
+        x0 = x0.astype(model.initial.x0.dtype)
+        return dataclasses.replace(model, initial=dataclasses.replace(model.initial, x0=x0))
     assert isinstance(model.initial, Encoder)
-    if not isinstance(model.initial.network, AbstractNetwork):
+    if not isinstance(model.initial.network, Network):
         return model
     states = np.concatenate(start.states)
     return start_encoder(model, source, lambda samples: states[samples])
@@ -136,8 +138,8 @@ def start_from_known(model: StateSpace, start: KnownStart, source: WindowSource)
 def _bare(known: KnownPart, *, nu: int, ny: int) -> StateSpace:
     """The equations as a model with nothing else in it."""
     nx = known.nx
-    initial = FreeState.unknown(jnp.zeros((0, nx)))
-    return StateSpace(f=Zero(nx + nu, nx), g=Zero(nx + nu, ny), initial=initial, tau=Tau(1.0), dae=None, physics=known)
+    initial = FreeState.unknown(np.zeros((0, nx)))
+    return StateSpace(zero_network(nx + nu, nx), zero_network(nx + nu, ny), initial, Tau(1.0), physics=known)
 
 
 def _parameters_of(model: StateSpace) -> Any:

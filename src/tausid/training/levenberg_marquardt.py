@@ -14,10 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Float, Int, PyTree
 
 from tausid.model.initial import SEEN_STATES, FreeState
 from tausid.model.state_space import StateSpace
+from tausid.shapes import Array
 from tausid.training.normal_equations import (
     Errors,
     FullError,
@@ -181,7 +182,7 @@ class _Search:
     source: WindowSource
 
     def model(self, point: Point) -> StateSpace:
-        """The model at a point in single precision, with what finds its initial states."""
+        """The model at a point, with what finds its initial states."""
         with jax.enable_x64(True):
             states = np.asarray(states_along(self.error, point.weights, point.x0), float)
             noise = float(jnp.sqrt(point.errors.outputs))
@@ -189,13 +190,12 @@ class _Search:
         start = self.problem.initial_model.state_space
         double = dataclasses.replace(double, limits=start.limits)
         model = jax.tree.map(lambda new, old: np.asarray(new).astype(old.dtype), *_arrays(double, start))
-        model = eqx.combine(jax.tree.map(jnp.asarray, model), start)
+        model = eqx.combine(model, start)
         if isinstance(model.initial, FreeState):
             by_row = self._by_row(states)
             along = by_row[~np.isnan(by_row).any(axis=1)]
             arrays = (point.x0, *expectation(along, noise), spread_out(along))
-            found = FreeState(*(jnp.asarray(np.asarray(a).astype(np.float32)) for a in arrays))
-            return eqx.tree_at(lambda m: m.initial, model, found)
+            return dataclasses.replace(model, initial=FreeState(*map(np.asarray, arrays)))
         return start_encoder(model, _pasts(self.problem), lambda i: self._by_row(states)[self._rows[i]], bend=True)
 
     @property

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Bool, Float
 
 from tausid.data.inspection import FEW_LEVELS
 from tausid.data.records import Record
 from tausid.errors import ConfigError
 from tausid.model.structure import Limits
+from tausid.shapes import Bool, Float
 
 # A limit is taken by at least this share of the samples: no two samples of a noisy signal agree by chance.
 LIMIT_SHARE = 0.005

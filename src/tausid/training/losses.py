@@ -5,7 +5,9 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Bool, Float, PyTree
+
+from tausid.shapes import Array
 
 
 def simulation_error(

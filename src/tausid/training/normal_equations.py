@@ -14,13 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Float, PyTree
 
 from tausid.engine.integrators import FixedStep
+from tausid.engine.networks import Network
 from tausid.engine.scan import make_step, rollout_scan
-from tausid.model.build import nonlinear_part
 from tausid.model.initial import Encoder, FreeState
 from tausid.model.state_space import StateSpace
+from tausid.shapes import Array
 from tausid.training.losses import weight_decay
 from tausid.training.windows import Windows
 
@@ -247,8 +248,8 @@ def _networks(model: StateSpace) -> PyTree[Array]:
 
 
 def _nonlinear_parts(model: StateSpace) -> PyTree[Array]:
-    encoder = nonlinear_part(model.initial.network) if isinstance(model.initial, Encoder) else None
-    return nonlinear_part(model.f), nonlinear_part(model.g), encoder
+    encoder = model.initial.network if isinstance(model.initial, Encoder) else None
+    return model.f.nonlinear, model.g.nonlinear, encoder.nonlinear if isinstance(encoder, Network) else encoder
 
 
 def damped(matrix: Float[Array, "*B n n"], damping: Float[Array, ""]) -> Float[Array, "*B n n"]:

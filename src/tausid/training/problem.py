@@ -11,16 +11,19 @@ from typing import Any, TypeVar
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Float, PyTree
 
 from tausid.data.records import Record
-from tausid.model.build import nonlinear_part
+from tausid.engine.tree import register
 from tausid.model.evaluation import evaluate
 from tausid.model.model import Model
 from tausid.model.state_space import StateSpace
+from tausid.shapes import Array
 from tausid.training.holdout import Split
 from tausid.training.recipe import Recipe
 from tausid.training.windows import WindowSource
+
+register()
 
 T = TypeVar("T")
 
@@ -53,12 +56,7 @@ class Problem:
     @cached_property
     def trained(self) -> PyTree[bool]:
         """Which leaves of the model training may change."""
-        model = self.initial_model.state_space
-        leaves = trainable(model)
-        if self.recipe.structure.nonlinear_g is not False:
-            return leaves
-        still = jax.tree.map(lambda _: False, nonlinear_part(leaves.g))
-        return eqx.tree_at(lambda m: nonlinear_part(m.g), leaves, still)
+        return trainable(self.initial_model.state_space)
 
     @property
     def first_weights(self) -> PyTree[Array]:
@@ -72,7 +70,8 @@ class Problem:
     def model_with(self, weights: PyTree[Array]) -> Model:
         """The model with these trained arrays."""
         fixed = eqx.partition(self.initial_model.state_space, self.trained)[1]
-        return dataclasses.replace(self.initial_model, state_space=eqx.combine(weights, fixed))
+        state_space = jax.tree.map(np.asarray, eqx.combine(weights, fixed))
+        return dataclasses.replace(self.initial_model, state_space=state_space)
 
     def cached(self, name: str, make: Callable[[], T]) -> T:
         """What a trainer prepares once for all of its steps, by its name."""
@@ -131,11 +130,15 @@ def mean_one(weights: tuple[float, ...] | None) -> tuple[float, ...] | None:
 
 
 def trainable(model: StateSpace) -> PyTree[bool]:
-    """Which leaves of a model could be trained: all arrays, of tau its factor where it is trainable, of known
-    equations their parameters where these are."""
+    """Which leaves of a model could be trained: all arrays, and of tau its factor where it is trainable.
+
+    Known equations say what the outputs are; where nothing corrects them their parameters stay as they were fitted.
+    """
     arrays = jax.tree.map(eqx.is_inexact_array, model)
     arrays = eqx.tree_at(lambda m: (m.tau.factor, m.tau.start), arrays, (model.tau.trainable, False))
     if model.physics is None:
         return arrays
-    fixed = jax.tree.map(lambda _: False, arrays.physics.units)
-    return eqx.tree_at(lambda m: (m.physics.free, m.physics.units), arrays, (model.physics.trainable, fixed))
+    corrected = model.physics.trainable
+    fixed = jax.tree.map(lambda _: False, (arrays.physics.units, arrays.g))
+    arrays = eqx.tree_at(lambda m: (m.physics.units, m.g), arrays, fixed)
+    return arrays if corrected else eqx.tree_at(lambda m: (m.f.linear, m.physics.free), arrays, (False, False))

@@ -19,7 +19,14 @@ def default(**structure: Any) -> Recipe:
     Returns:
         The recipe.
     """
-    usual = {"network": AUTO, "hidden": (20,), "activation": AUTO, "nonlinear_g": AUTO, "output_limits": AUTO}
+    usual = {
+        "network": AUTO,
+        "hidden": (20,),
+        "activation": AUTO,
+        "bias": True,
+        "nonlinear_g": AUTO,
+        "output_limits": AUTO,
+    }
     return Recipe(
         structure=Structure(**{**usual, **structure}),
         start=FromLinear(),

@@ -36,6 +36,8 @@ ONLY_CHOICE = {**FIRST_CHOICE, "nonlinear_g": True}
 USUAL_FOLDS, SHORTEST_STRETCH = 4, 40
 # Samples of all training records beyond which the default recipe holds out their end in place of folds.
 FOLDED_SAMPLES = 20_000
+# Of the models that each trainer gives.
+PRECISION = {LevenbergMarquardt.kind: np.float64, Adam.kind: np.float32}
 # An initial state has shown itself after so many tau; records are not spent on it beyond this share.
 TAUS_OF_INITIAL_STATE, MOST_OF_A_RECORD = 3, 1 / 16
 
@@ -213,7 +215,7 @@ def _untrained_model(
     state_space = build_state_space(
         structure,
         start.tau,
-        recipe.start.weights,
+        dataclasses.replace(recipe.start.weights, dtype=PRECISION[recipe.trainer.kind]),
         nu=first.nu,
         ny=first.ny,
         n_records=len(split.train),

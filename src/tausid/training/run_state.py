@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
+from tausid.shapes import Array
 from tausid.training.result import HistoryRow
 
 

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 from tausid.data.clocks import median_step
 from tausid.data.records import Record
 from tausid.data.scaling import Scaling
-from tausid.engine.networks import AbstractNetwork
+from tausid.engine.networks import Network
 from tausid.errors import ConfigError, DataError, unknown_name
 from tausid.linear import LinearModel, estimate_bla
 from tausid.linear.tau_estimation import LINEAR_METHODS, TauEstimate, linear_records, tau_of_model, tau_of_outputs
-from tausid.model.build import readout_of
 from tausid.model.initial import Encoder, FreeState
 from tausid.model.state_space import StateSpace
 from tausid.model.structure import AUTO
 from tausid.model.tau import Tau
+from tausid.shapes import Array
 from tausid.training.parts import FromLinear
 from tausid.training.recipe import Recipe
 from tausid.training.windows import WindowSource
@@ -117,11 +118,15 @@ def start_from_bla(model: StateSpace, bla: LinearModel, records: Sequence[Record
     g[:, :n] = bla.C
     if model.feedthrough:
         g[:, nx:] = bla.D
-    model = eqx.tree_at(lambda m: (m.f.linear, m.g.linear), model, (jnp.asarray(f), jnp.asarray(g)))
+    model = dataclasses.replace(model, f=_with_linear(model.f, f), g=_with_linear(model.g, g))
     if isinstance(model.initial, FreeState):
-        x0 = np.pad(bla.x0, ((0, 0), (0, nx - n)))
-        return eqx.tree_at(lambda m: m.initial.x0, model, jnp.asarray(x0))
+        x0 = np.pad(bla.x0, ((0, 0), (0, nx - n))).astype(model.initial.x0.dtype)
+        return dataclasses.replace(model, initial=dataclasses.replace(model.initial, x0=x0))
     return start_encoder(model, source, lambda samples: _states_at(bla, records, samples))
+
+
+def _with_linear(network: Network, linear: Float[np.ndarray, "n_out n_in"]) -> Network:
+    return dataclasses.replace(network, linear=linear.astype(network.linear.dtype))
 
 
 def start_encoder(
@@ -129,7 +134,7 @@ def start_encoder(
 ) -> StateSpace:
     """The model with the linear part of its encoder the least-squares map from past samples to known states."""
     initial = model.initial
-    assert isinstance(initial, Encoder) and isinstance(initial.network, AbstractNetwork)
+    assert isinstance(initial, Encoder) and isinstance(initial.network, Network)
     every = max(1, -(-source.count // ENCODER_WINDOWS))
     index = jnp.arange(0, source.count, every)
     past_u, past_y, lag = past_of(source, index)
@@ -138,18 +143,16 @@ def start_encoder(
     seen = np.concatenate([np.zeros((len(index), 0)), *map(np.asarray, columns)], axis=1)
     states = states_at(np.asarray(source.starts(index)))
     known = ~np.isnan(states).any(axis=1)
-    features = np.asarray(initial.network.features(jnp.asarray(seen)), float)
+    features = initial.network.features(seen)
     count, readout = states.shape[1], np.array(initial.network.readout)
     columns_of_fit = np.concatenate([seen, features], axis=1) if bend else seen
     target = states if bend else states - features @ readout[:count].T
     fitted = _ridge(columns_of_fit[known], target[known])
     linear = np.pad(fitted[:, : seen.shape[1]], ((0, model.nx - count), (0, 0)))
-    model = eqx.tree_at(lambda m: m.initial.network.linear, model, jnp.asarray(linear))
-    if not bend:
-        return model
-    readout[:count] = fitted[:, seen.shape[1] :]
-    where = readout_of(initial.network)
-    return eqx.tree_at(lambda m: where(m.initial.network), model, jnp.asarray(readout))
+    if bend:
+        readout[:count] = fitted[:, seen.shape[1] :]
+    network = _with_linear(initial.network, linear).with_readout(readout)
+    return dataclasses.replace(model, initial=dataclasses.replace(initial, network=network))
 
 
 @eqx.filter_jit

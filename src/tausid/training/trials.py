@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Float, PyTree
 
 from tausid.data.records import Record
 from tausid.data.scaling import Scaling
@@ -16,6 +16,7 @@ from tausid.linear import LinearModel
 from tausid.model.model import Model
 from tausid.model.restore import with_limits
 from tausid.model.structure import SAMPLES_PER_STATE, Structure
+from tausid.shapes import Array
 from tausid.training.checkpoint import load_trials, save_trials
 from tausid.training.driver import Session
 from tausid.training.holdout import Split, cut_folds
@@ -165,7 +166,8 @@ def trial_key(structure: Structure, k: int) -> TrialKey:
 
 def describe(structure: Structure) -> str:
     """A structure in words: states, network, and which parts are nonlinear."""
-    network = structure.activation if structure.network == "mlp" else structure.network
+    kinds = {"mlp": structure.activation, "both": f"polynomial and {structure.activation}"}
+    network = kinds.get(structure.network, structure.network)
     parts = "f and g" if structure.nonlinear_g else "f"
     return f"{structure.nx} state{'s' * (structure.order > 1)}, {network}, {parts} nonlinear"
 

@@ -13,8 +13,8 @@ from jaxtyping import Array, Bool, Float, Int
 from tausid.data.records import Record
 from tausid.data.scaling import Scaling
 from tausid.errors import DataError
-from tausid.model.past import at_nominal_times, fill_past
 from tausid.training.parts import FULL
+from tausid.training.past import at_nominal_times, fill_past
 from tausid.training.window_layout import fill_rows, lay_out, sample_rows, stamp_lags, window_runs, window_samples
 
 

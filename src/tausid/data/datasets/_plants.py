@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from tausid.data.datasets._simulator import (
@@ -24,6 +23,7 @@ from tausid.data.datasets._simulator import (
 )
 from tausid.data.records import Dataset
 from tausid.errors import ConfigError, unknown_name
+from tausid.shapes import Float
 
 
 class AbstractPlant(abc.ABC):

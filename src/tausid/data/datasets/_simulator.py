@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from tausid.data.records import Dataset, Record, as_columns
 from tausid.errors import ConfigError, DataError
+from tausid.shapes import Float
 
 State = tuple[float, ...]
 Bands = tuple[tuple[float, float], ...]

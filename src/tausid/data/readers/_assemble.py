@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float
 
 from tausid.data.readers._tables import Column, Key, Keys, Table, find_columns
 from tausid.data.records import Record, make_clock
 from tausid.errors import ConfigError, DataError, unknown_name
+from tausid.shapes import Float
 
 FILLS = ("hold", "linear")
 

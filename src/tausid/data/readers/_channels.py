@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from tausid.data.readers._assemble import Choice, choose
 from tausid.data.readers._read import open_table
 from tausid.data.readers._tables import Column, Key, Keys
 from tausid.data.records import Record
 from tausid.errors import DataError
+from tausid.shapes import Float
 
 
 @dataclass(frozen=True, eq=False)

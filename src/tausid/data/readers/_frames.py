@@ -8,10 +8,10 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from tausid.data.readers._tables import Column, Table, as_data_error, as_numbers
 from tausid.errors import DataError, MissingExtraError
+from tausid.shapes import Float
 
 
 def is_frame(thing: object) -> bool:

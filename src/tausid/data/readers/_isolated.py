@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from tausid.data.readers._tables import Column, Table
 from tausid.errors import DataError, MissingExtraError
+from tausid.shapes import Float
 
 # How long one answer may take: seconds, and seconds per megabyte of the file for slow disks.
 SECONDS, SECONDS_PER_MEGABYTE = 60.0, 0.5

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from jaxtyping import Float
 
 from tausid.errors import DataError, MissingExtraError, unknown_name
+from tausid.shapes import Float
 
 Key: TypeAlias = str | int
 Keys: TypeAlias = Key | Sequence[Key]

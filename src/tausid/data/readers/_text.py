@@ -13,10 +13,10 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
 
 from tausid.data.readers._tables import Column, Table, check_file
 from tausid.errors import DataError
+from tausid.shapes import Float
 
 # Tried in this order: a file with `;` or tabs may hold commas as decimal marks, never the other way round.
 SEPARATORS = (";", "\t", ",")

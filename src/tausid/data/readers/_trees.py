@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from tausid.data.readers._tables import Column, Table, as_numbers
 from tausid.errors import DataError
+from tausid.shapes import Float
 
 # Deeper nesting than any measurement has; a cycle would go on forever.
 DEEPEST = 16

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from tausid.errors import DataError
+from tausid.shapes import Float
 
 
 def as_columns(array: ArrayLike, name: str) -> Float[np.ndarray, "N n"]:

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array
+import numpy as np
 
+from tausid.engine.networks import activate
+from tausid.engine.tree import namespace
 from tausid.errors import ConfigError
+from tausid.shapes import Array
 
 
 @dataclass(frozen=True)
@@ -63,12 +64,13 @@ class Parameter:
         Returns:
             The value between the bounds.
         """
+        free = np.asarray(free, float) if isinstance(free, int | float) else free
         if self.lower is not None and self.upper is not None:
-            return self.lower + (self.upper - self.lower) * jax.nn.sigmoid(free)
+            return self.lower + (self.upper - self.lower) * activate("sigmoid", free)
         bound = self.upper if self.lower is None else self.lower
         if bound is None:
             return self.start + self._scale * free
-        return bound + (self.start - bound) * jnp.exp(free)
+        return bound + (self.start - bound) * namespace(free).exp(free)
 
     def free(self, value: float) -> float:
         """The free number of a value, the inverse of `value`.
@@ -191,7 +193,7 @@ def check_physics(physics: object, *, nu: int, ny: int) -> AbstractPhysics:
             f"`states` of {name} must name each state with a State; got {states!r}. "
             "Write states = {'level': State(0.0, 'mm')}."
         )
-    x, u = [jnp.zeros(())] * len(physics.states), [jnp.zeros(())] * nu
+    x, u = [np.zeros(())] * len(physics.states), [np.zeros(())] * nu
     p = with_values(physics, [0.0] * len(parameters_of(physics)))
     for what, function, count in (("derivative", physics.derivative, len(x)), ("output", physics.output, ny)):
         _check_count(f"{name}.{what}", function, (x, u, p), count, nu)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from tausid.data.scaling import Scaling
+from tausid.engine.tree import Tree, static
 from tausid.model.physics._declare import AbstractPhysics, parameters_of, with_values
+from tausid.shapes import Array, Float
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class FittedParameter:
         return f"{self.value:.5g}{spread} {self.unit}".rstrip()
 
 
-class Units(eqx.Module):
+class Units(Tree):
     """Means and deviations between physical and normalized units, and what else is never trained.
 
     Args:
@@ -78,7 +76,7 @@ class Units(eqx.Module):
         )  # fmt: skip
 
 
-class KnownPart(eqx.Module):
+class KnownPart(Tree):
     """A plant's equations as functions of normalized states and inputs; other states than the plant's come after them.
 
     Args:
@@ -88,10 +86,10 @@ class KnownPart(eqx.Module):
         trainable: whether training may change the parameters.
     """
 
-    plant: AbstractPhysics = eqx.field(static=True)
+    plant: AbstractPhysics = static()
     free: Float[Array, "n_parameters"]
     units: Units
-    trainable: bool = eqx.field(static=True)
+    trainable: bool = static()
 
     @classmethod
     def start(cls, plant: AbstractPhysics, scaling: Scaling, *, trainable: bool) -> KnownPart:
@@ -106,7 +104,7 @@ class KnownPart(eqx.Module):
             The known part.
         """
         parameters = parameters_of(plant).values()
-        free = jnp.asarray(np.array([parameter.free(parameter.start) for parameter in parameters]))
+        free = np.array([parameter.free(parameter.start) for parameter in parameters])
         units = Units.from_scaling(scaling, nx=len(plant.states), n_parameters=len(free))
         return cls(plant, free, units, trainable)
 
@@ -129,6 +127,8 @@ class KnownPart(eqx.Module):
 
     def slopes(self) -> Float[np.ndarray, "n_parameters"]:
         """Derivative of each parameter with respect to its free number."""
+        import jax
+
         pairs = zip(parameters_of(self.plant).values(), np.asarray(self.free, float), strict=True)
         return np.array([float(jax.grad(parameter.value)(float(free))) for parameter, free in pairs])
 
@@ -142,6 +142,8 @@ class KnownPart(eqx.Module):
         Returns:
             Their derivatives.
         """
+        import jax.numpy as jnp
+
         slopes = self.plant.derivative(*self._physical(x, u), with_values(self.plant, self.free))
         own = self._stack(slopes, x) / jnp.asarray(self.units.x_std, x.dtype)
         return jnp.concatenate([own, jnp.zeros_like(x[..., self.nx :])], axis=-1)
@@ -156,6 +158,8 @@ class KnownPart(eqx.Module):
         Returns:
             The outputs.
         """
+        import jax.numpy as jnp
+
         y = self._stack(self.plant.output(*self._physical(x, u), with_values(self.plant, self.free)), x)
         return (y - jnp.asarray(self.units.y_mean, x.dtype)) / jnp.asarray(self.units.y_std, x.dtype)
 
@@ -166,4 +170,6 @@ class KnownPart(eqx.Module):
         return tuple(states), tuple(inputs)
 
     def _stack(self, values: Sequence[Array], x: Array) -> Array:
+        import jax.numpy as jnp
+
         return jnp.stack([jnp.broadcast_to(value, x.shape[:-1]) for value in values], axis=-1)

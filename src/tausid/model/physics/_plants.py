@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax.numpy as jnp
-from jaxtyping import Array
-
 from tausid.errors import ConfigError, unknown_name
 from tausid.model.physics._declare import AbstractPhysics, Parameter, State
+from tausid.shapes import Array
 
 # The square root is made smooth below about this level in volts; at 1 V that changes it by 0.05 %.
 SMOOTH_LEVEL = 1e-3
@@ -68,6 +66,8 @@ class CascadedTanks(AbstractPhysics):
         Returns:
             Volts per second.
         """
+        import jax.numpy as jnp
+
         upper, lower = x
         (pump,) = u
         full1, full2 = jnp.clip(upper, 0.0, p.upper_rim), jnp.clip(lower, 0.0, p.rim)
@@ -87,6 +87,8 @@ class CascadedTanks(AbstractPhysics):
         Returns:
             The level of the lower tank, up to the rim.
         """
+        import jax.numpy as jnp
+
         return (jnp.minimum(x[1], p.rim),)
 
 
@@ -130,6 +132,8 @@ class MassWithFriction(AbstractPhysics):
         Returns:
             Their derivatives per second.
         """
+        import jax.numpy as jnp
+
         position, velocity = x
         (drive,) = u
         friction = p.viscous * velocity + p.coulomb * jnp.tanh(velocity / p.creep)
@@ -174,4 +178,6 @@ def find_physics(physics: AbstractPhysics | str) -> AbstractPhysics:
 
 def _sqrt(level: Array) -> Array:
     """The square root with a finite slope at zero."""
+    import jax.numpy as jnp
+
     return level / jnp.sqrt(level + SMOOTH_LEVEL)

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
-import equinox as eqx
-import jax
 import numpy as np
 
 from tausid.data.records import Record
 from tausid.errors import TausidError
+from tausid.model.arrays import named_arrays
 from tausid.model.ensembles import AnyModel
 from tausid.results import plots
 from tausid.results.report._html import number, picture, render
@@ -193,13 +192,13 @@ def _seconds(values: np.ndarray) -> str:
 
 def _describe_model(model: AnyModel) -> dict[str, Any]:
     space, structure, integration = model.state_space, model.structure, model.integration
-    weights = sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(space, eqx.is_array)))
+    weights = sum(array.size for array in named_arrays(space).values())
     hidden = ", ".join(map(str, structure.hidden)) or "none"
-    network = (
-        f"linear part plus hidden layers of {hidden} ({structure.activation})"
-        if structure.network == "mlp"
-        else f"polynomial of degree {structure.degree}"
-    )
+    parts = {
+        "mlp": f"linear part plus hidden layers of {hidden} ({structure.activation})",
+        "polynomial": f"polynomial of degree {structure.degree}",
+    }
+    network = " and a ".join(text for kind, text in parts.items() if structure.network in (kind, "both"))
     start = (
         f"encoder of the last {structure.na} outputs and {structure.nb} inputs"
         if structure.initial_state == "encoder"

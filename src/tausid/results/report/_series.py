@@ -6,9 +6,9 @@ import base64
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from tausid.results.runs import Experiment
+from tausid.shapes import Float
 
 # Values that all time plots of a page may hold together: single precision in base64 makes this 3.2 MB.
 VALUES = 600_000
