@@ -10,6 +10,7 @@ from problems import wiener_record
 
 import tausid
 from tausid import ConfigError, DataError, Record, recipes
+from tausid.engine.choice import Engine
 from tausid.engine.integrators import FixedStep
 from tausid.engine.networks import Network
 from tausid.model.free_run import estimate_initial_state
@@ -31,26 +32,30 @@ def thirty() -> tausid.Model:
     return quick_fit(wiener_record(100), 30)
 
 
-def estimate(seen: list[float], y: float) -> float:
+def estimate(seen: list[float], y: float, engine: str = "auto") -> float:
     """The state of a model that stays where it is and shows `y = x^3 - 3 x`, from -1.5 on."""
     initial = FreeState(np.zeros((1, 1)), np.array([-1.5]), np.array([[1e-3]]), np.asarray(seen, float)[:, None])
     g = Network(np.array([[-3.0]]), coefficients=np.array([[0.0, 1.0]]), degree=3)
     model = StateSpace(f=Network(np.zeros((1, 2))), g=g, initial=initial, tau=Tau(1.0))
     outputs, steps = np.full((5, 1), y), np.ones(4)
-    found = estimate_initial_state(model, np.zeros((5, 1)), outputs, steps, FixedStep("euler"), np.array([-1.5]))
+    found = estimate_initial_state(
+        model, np.zeros((5, 1)), outputs, steps, FixedStep("euler"), np.array([-1.5]), Engine()
+    )
     return float(found[0])
 
 
-def test_a_wrong_minimum_is_left_for_a_much_lower_one():
+@pytest.mark.parametrize("engine", ["auto", "scan"])
+def test_a_wrong_minimum_is_left_for_a_much_lower_one(engine):
     root = float(np.real(np.roots([1.0, 0.0, -3.0, -5.0])[0]))  # of x^3 - 3 x = 5
-    assert estimate([0.0, 0.0, 0.0, 0.0], 5.0) == pytest.approx(-1.0, abs=0.01)  # where the search from -1.5 ends
-    assert estimate([-2.0, 0.5, 2.0, 3.5], 5.0) == pytest.approx(root, abs=1e-3)
+    assert estimate([0.0] * 4, 5.0, engine) == pytest.approx(-1.0, abs=0.01)  # where the search from -1.5 ends
+    assert estimate([-2.0, 0.5, 2.0, 3.5], 5.0, engine) == pytest.approx(root, abs=1e-3)
 
 
-def test_a_minimum_that_is_about_as_low_does_not_change_the_estimate():
-    near = estimate([-1.5, -1.5, -1.5], -1.0)  # x^3 - 3 x = -1 has three roots, of which the guess leads to -1.879
+@pytest.mark.parametrize("engine", ["auto", "scan"])
+def test_a_minimum_that_is_about_as_low_does_not_change_the_estimate(engine):
+    near = estimate([-1.5] * 3, -1.0, engine)  # x^3 - 3 x = -1 has three roots, of which the guess leads to -1.879
     assert near == pytest.approx(-1.879, abs=1e-2)
-    assert estimate([1.5, 0.3, 1.6], -1.0) == near
+    assert estimate([1.5, 0.3, 1.6], -1.0, engine) == near
 
 
 def test_a_model_keeps_states_of_all_of_its_training_records():

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,10 +11,11 @@ import pytest
 
 from tausid import Adaptive, ConfigError, FixedStep, Structure, Tau
 from tausid.engine.choice import Engine
+from tausid.engine.compiled import missing
 from tausid.engine.field import VectorField
 from tausid.engine.scan import rollout_scan
 from tausid.model.build import Weights, build_state_space
-from tausid.model.free_run import run
+from tausid.model.free_run import run, why_not_compiled
 from tausid.model.initial import Encoder, FreeState
 from tausid.model.state_space import StateSpace
 
@@ -78,6 +81,29 @@ def test_gradients_agree_with_finite_differences():
 
         # Central differences with an optimal step are good to about 1e-9 of the largest gradient.
         jax.test_util.check_grads(error, (weights,), order=1, modes=["rev"], eps=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "structure",
+    [{}, {"network": "both", "hidden": (5,), "degree": 2}, {"network": "polynomial", "nonlinear_g": False},
+     {"bias": True, "feedthrough": False, "activation": "softplus"}],
+    ids=["hidden", "both", "linear g", "no feedthrough"],
+)  # fmt: skip
+@pytest.mark.parametrize("tau", [2.0, [0.5, 2.0, 7.0]])
+def test_the_compiled_library_and_jax_simulate_alike(structure, tau):
+    with jax.enable_x64(True):
+        m = dataclasses.replace(model(tau, Weights(0.2, 0.2), **structure), limits=((-0.3, np.inf),))
+        assert why_not_compiled(m, Engine()) is None or missing()
+        how, arguments = FixedStep("rk4", 2, ("zero", "first")), (X0, INPUTS, DT)
+        compiled, scan = (run(m, *arguments, how, Engine(name)) for name in ("auto", "scan"))
+    # The same sums in another order; the states stay below 10 over 59 steps.
+    for one, other in zip(compiled, scan, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-12)
+
+
+def test_what_the_compiled_library_lacks_is_named():
+    assert "gelu" in why_not_compiled(model(activation="gelu"), Engine())
+    assert "JAX" in why_not_compiled(model(), Engine("scan"))
 
 
 def test_an_adaptive_solver_confirms_the_fixed_step():

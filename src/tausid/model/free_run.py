@@ -1,11 +1,17 @@
-"""Free-run simulation of a whole record in normalized units: no measured output enters after the start."""
+"""Free-run simulation of a whole record in normalized units: no measured output enters after the start.
+
+By the compiled library where it supports the model, in double precision; by JAX elsewhere.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
+from tausid.engine import compiled
 from tausid.engine.choice import Engine
 from tausid.engine.integrators import FixedStep, Integrator
+from tausid.model.initial import FreeState
+from tausid.model.state_estimate import SimulationError, find_state
 from tausid.model.state_space import StateSpace
 from tausid.shapes import Float
 
@@ -19,22 +25,12 @@ def run(
     engine: Engine,
 ) -> tuple[Float[np.ndarray, "N nx"], Float[np.ndarray, "N ny"]]:
     """States and outputs of one trajectory from its initial state."""
+    if isinstance(integrator, FixedStep) and why_not_compiled(model, engine) is None:
+        return compiled.simulate(model.f, model.g, _rate(model), model.limits, integrator, x0, u, dt)
     from tausid.model import free_run_jax
 
     x, y = free_run_jax.run(model, x0, u, dt, integrator, engine)
     return np.asarray(x, float), np.asarray(y, float)
-
-
-def encode(
-    model: StateSpace,
-    past_u: Float[np.ndarray, "n_past nu"],
-    past_y: Float[np.ndarray, "n_past ny"],
-    lag: Float[np.ndarray, "n_past"] | None = None,
-) -> Float[np.ndarray, "nx"]:
-    """The encoder's state after one stretch of past samples."""
-    from tausid.model import free_run_jax
-
-    return np.asarray(free_run_jax.encode(model, past_u, past_y, lag), float)
 
 
 def estimate_initial_state(
@@ -44,8 +40,43 @@ def estimate_initial_state(
     dt: Float[np.ndarray, "N-1"],
     integrator: FixedStep,
     guess: Float[np.ndarray, "nx"],
+    engine: Engine,
 ) -> Float[np.ndarray, "nx"]:
-    """The initial state that makes the simulation of these samples fit best, by nonlinear least squares."""
-    from tausid.model import free_run_jax
+    """The initial state that makes the simulation of these samples fit best, by nonlinear least squares.
 
-    return free_run_jax.estimate_initial_state(model, u, y, dt, integrator, guess)
+    `min over x0 of sum (y - y_hat)^2 + |tightness (x0 - expected)|^2` over the measured samples (eq. 3 with theta
+    fixed). Where one of the states seen in training leads to a much lower minimum, that is taken.
+    """
+    if why_not_compiled(model, engine) is not None:
+        from tausid.model import free_run_jax
+
+        return free_run_jax.estimate_initial_state(model, u, y, dt, integrator, guess)
+    system = compiled.System.of(model.f, model.g, _rate(model), model.limits, integrator)
+    samples = compiled.Samples.join([u], [y], [dt])
+    free = model.initial if isinstance(model.initial, FreeState) else FreeState.unknown(np.zeros((0, model.nx)))
+    error = SimulationError(system, system.pack(model.f, model.g), samples, free.expected, free.tightness)
+    return find_state(error, guess, free.seen)
+
+
+def encode(
+    model: StateSpace,
+    past_u: Float[np.ndarray, "n_past nu"],
+    past_y: Float[np.ndarray, "n_past ny"],
+    lag: Float[np.ndarray, "n_past"] | None = None,
+) -> Float[np.ndarray, "nx"]:
+    """The encoder's state after one stretch of past samples."""
+    columns = None if lag is None else lag[:, None]
+    return model.initial(past_u[:, None], past_y[:, None], np.zeros(1, int), columns)[0]
+
+
+def why_not_compiled(model: StateSpace, engine: Engine) -> str | None:
+    """Why the compiled library does not simulate a model, in words."""
+    if engine.name == "scan":
+        return "the model is to be computed by JAX"
+    if model.physics is not None:
+        return "known equations are computed by JAX"
+    return compiled.missing() or compiled.why_not(model.f, model.g)
+
+
+def _rate(model: StateSpace) -> np.ndarray:
+    return 1.0 / np.atleast_1d(model.tau.now)

@@ -15,12 +15,10 @@ from tausid.engine.engines import rollout
 from tausid.engine.integrators import Adaptive, FixedStep, Integrator
 from tausid.engine.scan import rollout_scan
 from tausid.model.initial import FreeState
+from tausid.model.state_estimate import MUCH_LOWER, TRIED_SEEN
 from tausid.model.state_space import StateSpace
 from tausid.shapes import Array
 
-# How many of the states seen in training an estimate also begins from, and by which factor their minimum must be lower
-# than that from the expected state: what is about as likely would only change the estimate with chance.
-TRIED_SEEN, MUCH_LOWER = 3, 0.5
 # Residual of a sample at which the simulation diverged; measured outputs have a deviation of 1.
 LOST = 1e6
 # Outputs of trajectories longer than this are computed in pieces: 64 hidden units of 2^17 samples are 32 MB a layer.
@@ -58,18 +56,6 @@ def _outputs(model: StateSpace, x: Float[Array, "N nx"], u: Float[Array, "N nu"]
     return y.reshape(pieces * PIECE, y.shape[-1])[:samples]
 
 
-@eqx.filter_jit
-def encode(
-    model: StateSpace,
-    past_u: Float[Array, "n_past nu"],
-    past_y: Float[Array, "n_past ny"],
-    lag: Float[Array, "n_past"] | None = None,
-) -> Float[Array, "nx"]:
-    """The encoder's state after one stretch of past samples."""
-    columns = None if lag is None else lag[:, None]
-    return model.initial(past_u[:, None], past_y[:, None], jnp.zeros(1, jnp.int32), columns)[0]
-
-
 def estimate_initial_state(
     model: StateSpace,
     u: Float[np.ndarray, "N nu"],
@@ -78,12 +64,7 @@ def estimate_initial_state(
     integrator: FixedStep,
     guess: Float[np.ndarray, "nx"],
 ) -> Float[np.ndarray, "nx"]:
-    """The initial state that makes the simulation of these samples fit best, by nonlinear least squares.
-
-    `min over x0 of sum (y - y_hat)^2 + |tightness (x0 - expected)|^2` over the measured samples (eq. 3 with theta
-    fixed), by Gauss-Newton steps in a trust region, with derivatives through the rollout. Where one of the states seen
-    in training leads to a much lower minimum, that is taken.
-    """
+    """As `free_run.estimate_initial_state`, by Gauss-Newton steps in a trust region."""
     from scipy.optimize import least_squares
 
     arrays = (jnp.asarray(u), jnp.asarray(np.nan_to_num(y)), jnp.asarray(~np.isnan(y)), jnp.asarray(dt))

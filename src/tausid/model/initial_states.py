@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from tausid.data.clocks import held_between, inputs_at, split_steps
 from tausid.data.records import UNIFORM_TOLERANCE, Record
 from tausid.data.scaling import Scaling
+from tausid.engine.choice import Engine
 from tausid.engine.holds import hold_slopes
 from tausid.engine.integrators import FixedStep
 from tausid.errors import ConfigError, DataError, unknown_name
@@ -53,6 +54,7 @@ class StateFinder:
         past_span: shortest and longest time in seconds that the encoder's samples spanned in training; None on one
             clock.
         longest_step: longest step in seconds that is not split.
+        engine: what computes.
     """
 
     state_space: StateSpace
@@ -62,6 +64,7 @@ class StateFinder:
     ts: float
     past_span: tuple[float, float] | None
     longest_step: float
+    engine: Engine
 
     def find(self, record: Record, x0: ArrayLike | str | None) -> Begin:
         """The first simulated sample, and the state there."""
@@ -123,6 +126,7 @@ class StateFinder:
             np.diff(t),
             self.integrator,
             begin.state,
+            self.engine,
         )
         return Begin(begin.start, state, stop, "free" if begin.how == "free" else "refine")
 

@@ -149,7 +149,7 @@ class Model:
             self.scaling.normalize_u(u_run),
             np.diff(t_run),
             how,
-            Engine(self.integration.engine, self.integration.threads),
+            self._engine,
         )
         picked = places[points.picked]
         x = pad(x_run[picked], points.first)
@@ -237,7 +237,12 @@ class Model:
             self.ts,
             self.past_span,
             self.longest_step,
+            self._engine,
         )
+
+    @property
+    def _engine(self) -> Engine:
+        return Engine(self.integration.engine, self.integration.threads)
 
     def _with_own_hold(self, integrator: Integrator) -> Integrator:
         return replace(integrator, hold=self.integrator.hold) if integrator.hold is None else integrator
