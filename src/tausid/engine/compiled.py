@@ -19,6 +19,7 @@ import numpy as np
 
 from tausid.engine.holds import hold_slopes
 from tausid.engine.integrators import FixedStep
+from tausid.engine.normal_equations import Normal
 from tausid.engine.steppers import get_stepper
 from tausid.errors import ConfigError, unknown_name
 from tausid.shapes import Float
@@ -230,27 +231,6 @@ class Samples:
 
 
 @dataclass(frozen=True, eq=False)
-class Normal:
-    """The normal equations of a Gauss-Newton step in the parameters theta and the initial state of each record.
-
-    Args:
-        cost: sum of squared errors; infinite where a simulation diverges.
-        H: `J'J` of theta.
-        G: `J'J` between each initial state and theta.
-        K: `J'J` of each initial state.
-        h: `J'r` of theta.
-        k: `J'r` of each initial state.
-    """
-
-    cost: float
-    H: Float[np.ndarray, "P P"]
-    G: Float[np.ndarray, "B nx P"]
-    K: Float[np.ndarray, "B nx nx"]
-    h: Float[np.ndarray, "P"]
-    k: Float[np.ndarray, "B nx"]
-
-
-@dataclass(frozen=True, eq=False)
 class System:
     """`dx/dt = rate f(x, u)`, `y = g(x, u)` within limits, for any parameters.
 
@@ -371,6 +351,41 @@ class System:
         )  # fmt: skip
         struct.kept = arrays  # as long as the struct
         return ctypes.byref(struct)
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledError:
+    """The squared simulation error of a system over records; the contract is `SquaredError`.
+
+    Args:
+        system: the equations.
+        samples: the records.
+    """
+
+    system: System
+    samples: Samples
+
+    def cost(self, theta: Float[np.ndarray, "P"], x0: Float[np.ndarray, "B nx"]) -> float:
+        """The sum of squares; infinite where a simulation diverges."""
+        return self.system.cost(theta, x0, self.samples)
+
+    def normal(
+        self, theta: Float[np.ndarray, "P"], x0: Float[np.ndarray, "B nx"], *, only_states: bool = False
+    ) -> Normal:
+        """The normal equations; those of theta are empty where `only_states` are asked for."""
+        return self.system.normal(theta, x0, self.samples, only_states=only_states)
+
+    def states(self, theta: Float[np.ndarray, "P"], x0: Float[np.ndarray, "B nx"]) -> Float[np.ndarray, "N nx"]:
+        """States at the points of all records, one after the other; NaN from where one has diverged."""
+        return self.system.simulate(theta, x0, self.samples)[0]
+
+    def residuals(
+        self, theta: Float[np.ndarray, "P"], x0: Float[np.ndarray, "B nx"]
+    ) -> list[Float[np.ndarray, "_ ny"]]:
+        """Simulated minus measured outputs of each record; NaN where nothing was measured."""
+        y = self.system.simulate(theta, x0, self.samples)[1]
+        errors = np.where(self.samples.w > 0, y - self.samples.y, np.nan)
+        return np.split(errors, np.cumsum(self.samples.lengths)[:-1])
 
 
 def simulate(

@@ -26,7 +26,7 @@ def run(
 ) -> tuple[Float[np.ndarray, "N nx"], Float[np.ndarray, "N ny"]]:
     """States and outputs of one trajectory from its initial state."""
     if isinstance(integrator, FixedStep) and why_not_compiled(model, engine) is None:
-        return compiled.simulate(model.f, model.g, _rate(model), model.limits, integrator, x0, u, dt)
+        return compiled.simulate(model.f, model.g, rate_of(model), model.limits, integrator, x0, u, dt)
     from tausid.model import free_run_jax
 
     x, y = free_run_jax.run(model, x0, u, dt, integrator, engine)
@@ -51,7 +51,7 @@ def estimate_initial_state(
         from tausid.model import free_run_jax
 
         return free_run_jax.estimate_initial_state(model, u, y, dt, integrator, guess)
-    system = compiled.System.of(model.f, model.g, _rate(model), model.limits, integrator)
+    system = compiled.System.of(model.f, model.g, rate_of(model), model.limits, integrator)
     samples = compiled.Samples.join([u], [y], [dt])
     free = model.initial if isinstance(model.initial, FreeState) else FreeState.unknown(np.zeros((0, model.nx)))
     error = SimulationError(system, system.pack(model.f, model.g), samples, free.expected, free.tightness)
@@ -78,5 +78,6 @@ def why_not_compiled(model: StateSpace, engine: Engine) -> str | None:
     return compiled.missing() or compiled.why_not(model.f, model.g)
 
 
-def _rate(model: StateSpace) -> np.ndarray:
+def rate_of(model: StateSpace) -> np.ndarray:
+    """1 / tau, one number or one per state."""
     return 1.0 / np.atleast_1d(model.tau.now)

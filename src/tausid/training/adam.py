@@ -27,7 +27,8 @@ from tausid.training.parts import FULL, Adam
 from tausid.training.problem import Problem, mean_one, validation_score
 from tausid.training.result import HistoryRow
 from tausid.training.run_state import RunState, Status
-from tausid.training.windows import Windows, WindowSource
+from tausid.training.trainable import trainable
+from tausid.training.windows import Windows, WindowSource, make_windows
 
 FORGETTING = 0.9  # Adam's b1
 MOST_VALIDATED = 512  # windows in one validation
@@ -60,13 +61,13 @@ class Moments(eqx.Module):
         return float(np.sqrt(squares)) / (1.0 - FORGETTING**count) if count else float("nan")
 
 
-def init(problem: Problem, weights: PyTree[Array] | None = None) -> RunState:
+def init(problem: Problem, weights: StateSpace | None = None) -> RunState:
     """The state before the first step, from the untrained model on, or from other weights."""
     weights = problem.first_weights if weights is None else weights
     _training_windows(problem)  # records that are too short say so first
     first = _score(problem, problem.model_with(weights))
     return RunState(
-        inner=Moments.start(weights),
+        inner=Moments.start(_trained(weights)[0]),
         weights=weights,
         step=0,
         best_weights=weights,
@@ -75,6 +76,7 @@ def init(problem: Problem, weights: PyTree[Array] | None = None) -> RunState:
         history=(),
         seconds=0.0,
         status=Status.RUNNING,
+        first_score=first if np.isfinite(first) else np.inf,
     )
 
 
@@ -82,10 +84,11 @@ def step(problem: Problem, run: RunState) -> RunState:
     """A chunk of steps, up to the next validation; then the validation, and whether training ends."""
     began = time.perf_counter()
     trainer, model = _trainer(problem), problem.initial_model
-    weights, inner, loss, good = run_steps(
-        run.weights,
+    trained, fixed = _trained(run.weights)
+    trained, inner, loss, good = run_steps(
+        trained,
         run.inner,
-        eqx.partition(model.state_space, problem.trained)[1],
+        fixed,
         _training_windows(problem),
         jnp.asarray(run.step, jnp.int32),
         jnp.asarray(min(trainer.validate_every, problem.stop - run.step), jnp.int32),
@@ -96,10 +99,16 @@ def step(problem: Problem, run: RunState) -> RunState:
     )
     finite = bool(good)  # waits for the steps to be done
     taken = int(inner.moments.count) - int(run.inner.moments.count)
+    weights = jax.tree.map(np.asarray, eqx.combine(trained, fixed))
     run = dataclasses.replace(
         run, weights=weights, inner=inner, step=run.step + taken, seconds=run.seconds + time.perf_counter() - began
     )
     return _decide(_validate(problem, run, float(loss)) if finite else _recover(run, trainer), problem)
+
+
+def _trained(model: StateSpace) -> tuple[PyTree[Array], PyTree[Array]]:
+    """The arrays that are trained, and everything else."""
+    return eqx.partition(model, trainable(model))
 
 
 def _trainer(problem: Problem) -> Adam:
@@ -120,7 +129,7 @@ def _engine(model: Model) -> Engine:
 
 
 def _training_windows(problem: Problem) -> WindowSource:
-    return problem.cached("windows", lambda: problem.windows(problem.split.train, horizon=_trainer(problem).horizon))
+    return problem.cached("windows", lambda: make_windows(problem.initial_model, problem.split.train, horizon=_trainer(problem).horizon))
 
 
 def _score(problem: Problem, model: Model) -> float:
@@ -128,7 +137,7 @@ def _score(problem: Problem, model: Model) -> float:
     trainer, records = _trainer(problem), problem.split.validation
     if trainer.validation_error == "free-run" or not records:
         return validation_score(model, records, output_weights=trainer.output_weights)
-    source = problem.cached("validated", lambda: problem.windows(records, horizon=trainer.horizon))
+    source = problem.cached("validated", lambda: make_windows(problem.initial_model, records, horizon=trainer.horizon))
     return float(np.sqrt(window_error(model.state_space, source, model.integrator, _engine(model))))
 
 
@@ -154,7 +163,7 @@ def _recover(run: RunState, trainer: Adam) -> RunState:
     """Back to the best weights with a lower learning rate; the step counts on."""
     if run.recoveries == trainer.max_recoveries:
         return dataclasses.replace(run, status=Status.DIVERGED)
-    inner = Moments.start(run.best_weights, float(run.inner.rate_scale) * RECOVERY_FACTOR)
+    inner = Moments.start(_trained(run.best_weights)[0], float(run.inner.rate_scale) * RECOVERY_FACTOR)
     return dataclasses.replace(
         run, weights=run.best_weights, inner=inner, step=run.step + 1, recoveries=run.recoveries + 1
     )

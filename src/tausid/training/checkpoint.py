@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,20 @@ import numpy as np
 
 from tausid.data.records import Record
 from tausid.engine.choice import Engine
-from tausid.engine.engines import engine_taken
 from tausid.errors import ConfigError
 from tausid.model.arrays import fill_arrays, named_arrays
+from tausid.model.free_run import why_not_compiled
 from tausid.model.physics import describe_physics
 from tausid.storage import read_arrays, write_arrays
-from tausid.training.adam import Moments
-from tausid.training.parts import Adam
+from tausid.training.parts import Adam, LevenbergMarquardt
 from tausid.training.problem import Problem
-from tausid.training.result import FoldCurve, HistoryRow, TrialKey
+from tausid.training.result import FoldCurve, HistoryRow
 from tausid.training.run_state import RunState, Status
 
 FILE_NAME = "checkpoint.safetensors"
 TRIALS_NAME = "checkpoint-trials.safetensors"
 ALL_FILES = "checkpoint*.safetensors"
-SCALARS = ("step", "best_score", "best_step", "recoveries", "seconds", "from_fold")
+SCALARS = ("step", "best_score", "best_step", "recoveries", "seconds", "first_score", "first_loss")
 
 
 def save_checkpoint(folder: Path, problem: Problem, run: RunState) -> None:
@@ -46,8 +46,11 @@ def load_checkpoint(folder: Path, problem: Problem) -> RunState | None:
     content, arrays = _read(folder / FILE_NAME, problem)
     if content is None:
         return None
-    weights = problem.first_weights
-    inner = Moments.start(weights) if isinstance(problem.recipe.trainer, Adam) else None
+    weights, inner = problem.first_weights, None
+    if isinstance(problem.recipe.trainer, Adam):
+        from tausid.training.adam import init
+
+        inner = init(problem).inner
     fresh = RunState(inner, weights, 0, weights, np.inf, 0, (), 0.0, Status.RUNNING)
     return dataclasses.replace(
         fresh,
@@ -58,19 +61,44 @@ def load_checkpoint(folder: Path, problem: Problem) -> RunState | None:
     )
 
 
-def save_trials(folder: Path, problem: Problem, curves: Mapping[TrialKey, FoldCurve]) -> None:
-    """Write what the trials of a fit said so far."""
-    trials = [[list(key), list(dataclasses.astuple(curve))] for key, curve in curves.items()]
-    content = {"identity": identity(problem), "trials": trials}
-    write_arrays(folder / TRIALS_NAME, {}, kind="checkpoint", content=content)
+@dataclass(frozen=True, eq=False)
+class StoredTrial:
+    """A trial as its file has it.
+
+    Args:
+        curve: what it said.
+        arrays: the arrays of its model by name; none where it has no model.
+    """
+
+    curve: FoldCurve
+    arrays: Mapping[str, np.ndarray]
 
 
-def load_trials(folder: Path, problem: Problem) -> dict[TrialKey, FoldCurve]:
-    """Read what the trials of a fit said so far."""
-    content, _ = _read(folder / TRIALS_NAME, problem)
+def save_trials(folder: Path, problem: Problem, trials: Mapping[str, StoredTrial]) -> None:
+    """Write the trials of a fit so far."""
+    curves = {key: list(dataclasses.astuple(trial.curve)) for key, trial in trials.items()}
+    arrays = {
+        f"{number}/{name}": array
+        for number, trial in enumerate(trials.values())
+        for name, array in trial.arrays.items()
+    }
+    content = {"identity": identity(problem), "trials": curves}
+    write_arrays(folder / TRIALS_NAME, arrays, kind="checkpoint", content=content)
+
+
+def load_trials(folder: Path, problem: Problem) -> dict[str, StoredTrial]:
+    """Read the trials of a fit so far."""
+    content, arrays = _read(folder / TRIALS_NAME, problem)
     if content is None:
         return {}
-    return {tuple(key): FoldCurve(*_tuples(curve)) for key, curve in content["trials"]}
+    by_trial: dict[int, dict[str, np.ndarray]] = {}
+    for path, array in arrays.items():
+        number, name = path.split("/", 1)
+        by_trial.setdefault(int(number), {})[name] = array
+    return {
+        key: StoredTrial(FoldCurve(*_tuples(curve)), by_trial.get(number, {}))
+        for number, (key, curve) in enumerate(content["trials"].items())
+    }
 
 
 def identity(problem: Problem) -> dict[str, Any]:
@@ -83,10 +111,21 @@ def identity(problem: Problem) -> dict[str, Any]:
         "tau": tau.start.tolist(),
         "tau_trainable": tau.trainable,
         "channels": [*model.input_names, *model.output_names, *model.input_units, *model.output_units],
-        "engine": engine_taken(model.state_space.field, model.integrator, Engine(model.integration.engine)),
+        "engine": _engine(problem),
         "data": fingerprint((*problem.split.train, *problem.split.validation)),
         **({} if model.physics is None else {"physics": json.loads(json.dumps(describe_physics(model.physics.plant)))}),
     }
+
+
+def _engine(problem: Problem) -> str:
+    """What computes, and so decides the last digits."""
+    model = problem.initial_model
+    engine = Engine(model.integration.engine)
+    if isinstance(problem.recipe.trainer, LevenbergMarquardt) and why_not_compiled(model.state_space, engine) is None:
+        return "compiled"
+    from tausid.engine.engines import engine_taken
+
+    return engine_taken(model.state_space.field, model.integrator, engine)
 
 
 def fingerprint(records: Iterable[Record]) -> str:

@@ -10,10 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from jaxtyping import PyTree
-
-from tausid.shapes import Array
-from tausid.training import adam, levenberg_marquardt
+from tausid.model.state_space import StateSpace
 from tausid.training.checkpoint import load_checkpoint, save_checkpoint
 from tausid.training.parts import Adam
 from tausid.training.problem import Problem
@@ -27,7 +24,13 @@ Tell = Callable[[RunState, RunState], ProgressUpdate]  # of the state before and
 
 def trainer_of(problem: Problem) -> ModuleType:
     """The module with the pair `init(problem) -> state` and `step(problem, state) -> state`."""
-    return adam if isinstance(problem.recipe.trainer, Adam) else levenberg_marquardt
+    if isinstance(problem.recipe.trainer, Adam):
+        from tausid.training import adam
+
+        return adam
+    from tausid.training import levenberg_marquardt
+
+    return levenberg_marquardt
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +47,7 @@ class Session:
     report: Callable[[ProgressUpdate], None]
     interrupted: threading.Event
 
-    def begin(self, problem: Problem, weights: PyTree[Array] | None = None) -> RunState:
+    def begin(self, problem: Problem, weights: StateSpace | None = None) -> RunState:
         """The state before the first step, from the start that the problem has or from other weights."""
         return trainer_of(problem).init(problem, weights)
 

@@ -121,6 +121,17 @@ def combine(results: Sequence[FitResult], split: Split, *, keep: int | None, int
     )
 
 
+def join(result: FitResult, members: Sequence[Model]) -> FitResult:
+    """The result of a search as that of an ensemble of its members."""
+    error = float("nan") if result.trust is None or result.trust.held_out is None else result.trust.held_out
+    about = [{"seed": result.seed, "error": _plain(error), "status": "completed", "kept": True} for _ in members]
+    provenance = {**result.model.provenance, "members": about}
+    named = tuple(dataclasses.replace(member, provenance=result.model.provenance) for member in members)
+    ensemble = EnsembleModel(named, (error,) * len(named), provenance)
+    message = f"{result.message} The ensemble has the {len(named)} models that are nearest to the median of all."
+    return dataclasses.replace(result, model=ensemble, last_model=ensemble, message=message)
+
+
 @dataclass(frozen=True, eq=False)
 class _Board:
     """The progress of all members, in memory that their processes share."""

@@ -12,25 +12,25 @@ from typing import Any
 
 from tausid.checks import check_choice, check_whole
 from tausid.data.records import Records, as_records
-from tausid.engine.fused import fused_missing
+from tausid.engine import compiled
 from tausid.errors import ConfigError
 from tausid.model.physics import AbstractPhysics, find_physics
 from tausid.storage import check_writable
 from tausid.training import recipes
 from tausid.training.checkpoint import ALL_FILES
-from tausid.training.driver import Session
-from tausid.training.ensemble import Plan, check_ensemble, combine, member_folder, train_members
-from tausid.training.final_fit import final_fit
+from tausid.training.candidates import is_searched
+from tausid.training.driver import Session, progress_update
+from tausid.training.ensemble import Plan, check_ensemble, combine, join, member_folder, train_members
 from tausid.training.interruption import interruptible
 from tausid.training.outcome import make_result
-from tausid.training.parts import Folds, PaperTestHalf
+from tausid.training.parts import Adam, Folds, PaperTestHalf
 from tausid.training.problem import Problem
 from tausid.training.progress import ProgressUpdate, make_reporter
 from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task, resolve
 from tausid.training.result import FitResult
 from tausid.training.run_state import RunState, Status
-from tausid.training.search import choose, count_structures
+from tausid.training.search import search
 from tausid.training.start import AnyTau
 
 PROTOCOLS = ("clean", "paper")
@@ -113,17 +113,17 @@ def fit(
     check_ensemble(ensemble, keep, workers, validated=_holds_out(problem))
     for record in (*problem.split.validation, *(() if test is None else as_records(test))):
         problem.initial_model.check(record)  # now, and not after an hour of training
-    if ensemble is not None:
+    if ensemble is not None and not is_searched(task):
         options = {"records": records, "tau": tau, "physics": physics, "recipe": asked, "validation": validation,
                    "test": test, "resume": resume, "overwrite": overwrite}  # fmt: skip
         folder = None if out is None else Path(out)
-        plan = Plan(fit, options, tuple(range(seed, seed + ensemble)), all_steps(task), folder)
+        plan = Plan(fit, options, tuple(range(seed, seed + ensemble)), problem.recipe.trainer.most, folder)
         return _fit_members(problem, plan, keep, workers, progress)
     folder = None if out is None else _prepare_folder(Path(out), resume=resume, overwrite=overwrite)
     if progress == "auto" and problem.recipe.integration.engine == "auto":
-        _say_once_if_missing(fused_missing())
+        _say_once_if_missing(compiled.missing())
     with make_reporter(progress, problem.initial_model) as report, interruptible() as interrupted:
-        return _fit(task, Session(folder, report, interrupted))
+        return _fit(task, Session(folder, report, interrupted), ensemble, keep)
 
 
 def change_recipe(
@@ -151,15 +151,23 @@ def change_recipe(
     return found.change(changes)
 
 
-def _fit(task: Task, session: Session) -> FitResult:
+def _fit(task: Task, session: Session, ensemble: int | None, keep: int | None) -> FitResult:
     problem = task.problem
-    choice = choose(task, session)
-    if choice.recipe != problem.recipe:
-        problem = task.start(choice.recipe, problem.split)
-    if choice.curves is not None and choice.curves.chosen > 0:
-        problem = dataclasses.replace(problem, last_step=choice.curves.chosen)
-    run = final_fit(problem, choice, session)
-    return make_result(problem, run, None if run.status == Status.INTERRUPTED else choice.curves)
+    if isinstance(problem.recipe.trainer, Adam) and not isinstance(problem.recipe.holdout, Folds):
+        return make_result(problem, _train(problem, session))
+    found = search(task, session, ensemble or 1)
+    interrupted = found.run.status == Status.INTERRUPTED
+    result = make_result(found.problem, found.run, None if interrupted else found.curves, found.trust)
+    return result if ensemble is None or interrupted else join(result, found.members[: keep or ensemble])
+
+
+def _train(problem: Problem, session: Session) -> RunState:
+    """One training by itself; what an earlier session finished is not done again."""
+    run = session.resume(problem) or session.begin(problem)
+    run = session.train(problem, run, functools.partial(progress_update, problem), kept=True)
+    if run.status != Status.INTERRUPTED:
+        session.keep(problem, run)
+    return run
 
 
 def _holds_out(problem: Problem) -> bool:
@@ -204,12 +212,4 @@ def _prepare_folder(folder: Path, *, resume: bool, overwrite: bool) -> Path:
 @functools.cache
 def _say_once_if_missing(reason: str | None) -> None:
     if reason is not None:
-        print(f"note: training uses the slower engine scan, as fused is not available: {reason}", file=sys.stderr)
-
-
-def all_steps(task: Task) -> int:
-    """All steps of a fit, for its progress: those of trials on held-out data, and of the final fit."""
-    recipe, count = task.problem.recipe, count_structures(task)
-    folds = recipe.holdout.count if isinstance(recipe.holdout, Folds) else 1
-    trials = count * folds if count > 1 or isinstance(recipe.holdout, Folds) else 0
-    return recipe.trainer.most * (1 + trials)
+        print(f"note: training uses JAX and is slower, as the compiled engine is not available: {reason}", file=sys.stderr)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from tausid.data.clocks import median_step
@@ -20,19 +18,22 @@ from tausid.engine.networks import Network
 from tausid.errors import ConfigError
 from tausid.model.build import zero_network
 from tausid.model.course import longest_step, make_integrator
-from tausid.model.initial import Encoder, FreeState
+from tausid.engine.normal_equations import Normal
+from tausid.model.initial import FreeState
+from tausid.model.model import Model
 from tausid.model.physics import AbstractPhysics, KnownPart, check_physics
 from tausid.model.state_space import StateSpace
 from tausid.model.structure import AUTO
 from tausid.model.tau import Tau
 from tausid.shapes import Float
-from tausid.training.levenberg_marquardt import Point, begin, iterate
-from tausid.training.normal_equations import FullError, Normal, Penalties, normal_equations, states_along
-from tausid.training.parts import FULL, Adam, FromLinear
+from tausid.training.full_error import join_records
+from tausid.training.least_squares import Decay, Point, begin, iterate
+from tausid.training.parts import Adam, FromLinear, RandomDynamics
 from tausid.training.problem import mean_one
 from tausid.training.recipe import Recipe
-from tausid.training.start import start_encoder
-from tausid.training.windows import WindowSource
+from tausid.training.scan_error import ScanError
+from tausid.training.start_encoder import start_encoder
+from tausid.training.windows import make_windows
 
 MOST_ITERATIONS = 200
 # Directions of the parameters that move the outputs less than this share of the strongest one are lost in rounding.
@@ -52,16 +53,9 @@ class KnownStart:
     states: tuple[Float[np.ndarray, "_ nx"], ...]
 
 
-def resolve_physics(recipe: Recipe, plant: AbstractPhysics | None, records: Sequence[Record]) -> Recipe:
+def resolve_physics(recipe: Recipe, plant: AbstractPhysics, records: Sequence[Record]) -> Recipe:
     """The recipe with what known equations ask for: as many states as they have, and steps short enough."""
     structure = recipe.structure
-    if plant is None:
-        if structure.correction != "none":
-            raise ConfigError(
-                f"`correction` must have known equations to correct; got {structure.correction!r} and no physics. "
-                "Give physics, or leave it out."
-            )
-        return recipe
     check_physics(plant, nu=records[0].nu, ny=records[0].ny)
     _check_parts(recipe)
     own = len(plant.states)
@@ -78,7 +72,7 @@ def resolve_physics(recipe: Recipe, plant: AbstractPhysics | None, records: Sequ
 def _check_parts(recipe: Recipe) -> None:
     structure, trainer = recipe.structure, recipe.trainer
     rules = {
-        "start": (not isinstance(recipe.start, FromLinear), "random", "as these have a start of their own"),
+        "start": (not isinstance(recipe.start, FromLinear | RandomDynamics), "random", "as these have a start of their own"),
         "barrier": (not isinstance(trainer, Adam) or trainer.barrier is None, "none", "as A corrects them"),
         "feedthrough": (structure.feedthrough, "true", "as these say what their outputs depend on"),
         "output_limits": (structure.output_limits == "none", "none", "as these say where their outputs end"),
@@ -98,41 +92,30 @@ def fit_known(
     with white residuals.
     """
     scaling, ts = scaling or Scaling.from_records(records), median_step(records)
-    with jax.enable_x64(True):
-        known = KnownPart.start(physics, scaling, trainable=recipe.structure.correction != "none")
-        source = WindowSource.from_records(
-            records,
-            scaling,
-            horizon=FULL,
-            n_past=0,
-            longest=longest_step(recipe.integration, ts),
-            hold=recipe.integration.hold,
-        )
-        windows = source.gather(jnp.arange(source.count))
-        model = _bare(known, nu=records[0].nu, ny=records[0].ny)
-        weights, fixed = eqx.partition(model, _parameters_of(model))
-        penalties = Penalties(outputs=mean_one(recipe.trainer.output_weights))
-        error = FullError(windows, fixed, None, penalties, make_integrator(recipe.integration, ts))
-        point = _minimize(error, weights, physics)
-        states = np.asarray(states_along(error, point.weights, point.x0), float)
-        known = eqx.tree_at(lambda k: k.free, known, point.weights.physics.free)
-        deviation = np.full(len(known.free), np.nan) if known.trainable else _deviations(error, point, known)
-    known = eqx.tree_at(lambda k: k.free, known, np.asarray(known.free))
-    return _scaled(known, deviation, _at_samples(states, source, records))
+    known = KnownPart.start(physics, scaling, trainable=recipe.structure.correction != "none")
+    model, integrator = _bare(known, nu=records[0].nu, ny=records[0].ny), make_integrator(recipe.integration, ts)
+    weights = mean_one(recipe.trainer.output_weights)
+    samples, places = join_records(records, scaling, longest_step(recipe.integration, ts), integrator, weights)
+    error = ScanError(model, _parameters_of(model), samples, integrator)
+    point = _minimize(error, physics)
+    states = error.states(point.theta, point.x0)
+    deviation = np.full(len(known.free), np.nan) if known.trainable else _deviations(error, point, known)
+    known = dataclasses.replace(known, free=error.unpack(point.theta).physics.free)
+    return _scaled(known, deviation, [states[place] for place in places])
 
 
-def start_from_known(model: StateSpace, start: KnownStart, source: WindowSource) -> StateSpace:
+def start_from_known(model: Model, start: KnownStart, records: Sequence[Record], horizon: int | str) -> StateSpace:
     """The model with its initial states those of the fitted equations: per record, or a linear map in the encoder."""
-    if isinstance(model.initial, FreeState):
+    state_space = model.state_space
+    initial = state_space.initial
+    if isinstance(initial, FreeState):
         x0 = np.stack([states[0] for states in start.states])
-        x0 = np.pad(x0, ((0, 0), (0, model.nx - x0.shape[1])))
-        x0 = x0.astype(model.initial.x0.dtype)
-        return dataclasses.replace(model, initial=dataclasses.replace(model.initial, x0=x0))
-    assert isinstance(model.initial, Encoder)
-    if not isinstance(model.initial.network, Network):
-        return model
-    states = np.concatenate(start.states)
-    return start_encoder(model, source, lambda samples: states[samples])
+        x0 = np.pad(x0, ((0, 0), (0, state_space.nx - x0.shape[1]))).astype(initial.x0.dtype)
+        return dataclasses.replace(state_space, initial=dataclasses.replace(initial, x0=x0))
+    if not isinstance(initial.network, Network):
+        return state_space
+    states, source = np.concatenate(start.states), make_windows(model, records, horizon=horizon)
+    return start_encoder(state_space, source, lambda samples: states[samples])
 
 
 def _bare(known: KnownPart, *, nu: int, ny: int) -> StateSpace:
@@ -147,31 +130,21 @@ def _parameters_of(model: StateSpace) -> Any:
     return eqx.tree_at(lambda m: m.physics.free, jax.tree.map(lambda _: False, model), True)
 
 
-def _minimize(error: FullError, weights: Any, physics: AbstractPhysics) -> Point:
+def _minimize(error: ScanError, physics: AbstractPhysics) -> Point:
     """The parameters and initial states with the lowest error, from the start values on."""
-    guess = jnp.asarray([state.start for state in physics.states.values()], float)
-    x0 = jnp.tile(guess, (error.windows.u.shape[1], 1))
-    point = iterate(error, begin(error, weights, x0))
-    if not np.isfinite(point.errors.objective):  # no step leads away from there
+    guess = np.array([state.start for state in physics.states.values()], float)
+    x0, nothing = np.tile(guess, (len(error.samples.lengths), 1)), Decay()
+    point = begin(error, error.pack(error.start), x0, nothing)
+    if not np.isfinite(point.cost):  # no step leads away from there
         raise ConfigError(
             f"`physics` must simulate the training records from its start values; {type(physics).__name__} diverges. "
             "Give other start values or bounds, or a smaller max_dt."
         )
-    for _ in range(MOST_ITERATIONS - 1):
+    for _ in range(MOST_ITERATIONS):
         if point.converged:
             break
-        point = iterate(error, point)
+        point = iterate(error, point, nothing)
     return point
-
-
-def _at_samples(
-    states: Float[np.ndarray, "J B nx"], source: WindowSource, records: Sequence[Record]
-) -> list[Float[np.ndarray, "_ nx"]]:
-    """The states at the samples of each record."""
-    begins = np.cumsum([0, *(len(record) for record in records)])
-    rows = np.arange(begins[-1]) if source.rows is None else np.asarray(source.rows)
-    own = [rows[begin:stop] - rows[begin] for begin, stop in itertools.pairwise(begins)]
-    return [states[here, b] for b, here in enumerate(own)]
 
 
 def _scaled(known: KnownPart, deviation: np.ndarray, states: Sequence[Float[np.ndarray, "_ nx"]]) -> KnownStart:
@@ -182,11 +155,11 @@ def _scaled(known: KnownPart, deviation: np.ndarray, states: Sequence[Float[np.n
     return KnownStart(known, tuple((part - mean) / std for part in states))
 
 
-def _deviations(error: FullError, point: Point, known: KnownPart) -> Float[np.ndarray, "n_parameters"]:
+def _deviations(error: ScanError, point: Point, known: KnownPart) -> Float[np.ndarray, "n_parameters"]:
     """Standard deviations of the parameters; NaN for one at its bound, of which nothing is known."""
-    information = _dense(normal_equations(error, point.weights, point.x0))
-    samples = int(jnp.sum(error.windows.measured & (error.output_weights > 0)))
-    variance = float(point.errors.outputs) / max(samples - len(information), 1)
+    information = _dense(error.normal(point.theta, point.x0))
+    samples = np.count_nonzero(error.samples.w)
+    variance = point.cost / max(samples - len(information), 1)
     free = free_deviations(information, variance)[: len(known.free)]
     slopes = np.abs(known.slopes())
     return np.multiply(slopes, free, where=slopes > 0, out=np.full(len(free), np.nan))
@@ -194,12 +167,12 @@ def _deviations(error: FullError, point: Point, known: KnownPart) -> Float[np.nd
 
 def _dense(normal: Normal) -> Float[np.ndarray, "n n"]:
     """`J'J` of the parameters and of all initial states as one matrix."""
-    (B, P, nx), H = normal.G.shape, np.asarray(normal.H)
+    B, nx, P = normal.G.shape
     full = np.zeros((P + B * nx, P + B * nx))
-    full[:P, :P] = H
+    full[:P, :P] = normal.H
     for b in range(B):
         own = slice(P + b * nx, P + (b + 1) * nx)
-        full[:P, own], full[own, :P], full[own, own] = normal.G[b], normal.G[b].T, normal.K[b]
+        full[:P, own], full[own, :P], full[own, own] = normal.G[b].T, normal.G[b], normal.K[b]
     return full
 
 

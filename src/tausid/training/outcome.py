@@ -12,12 +12,14 @@ from tausid.training.checkpoint import fingerprint
 from tausid.training.limits import describe_limits
 from tausid.training.parts import Adam
 from tausid.training.problem import Problem
-from tausid.training.result import FitResult, FoldCurves, HistoryRow
+from tausid.training.result import FitResult, FoldCurves, HistoryRow, Trust
 from tausid.training.run_state import RunState, Status
-from tausid.training.trials import describe
+from tausid.training.candidates import describe
 
 
-def make_result(problem: Problem, run: RunState, curves: FoldCurves | None = None) -> FitResult:
+def make_result(
+    problem: Problem, run: RunState, curves: FoldCurves | None = None, trust: Trust | None = None
+) -> FitResult:
     """What the user gets of a run."""
     versions = program_versions()
     provenance = {
@@ -32,6 +34,7 @@ def make_result(problem: Problem, run: RunState, curves: FoldCurves | None = Non
         "preparation": {record.name: list(record.history) for record in problem.split.train if record.history},
         "data": fingerprint((*problem.split.train, *problem.split.validation)),
         **({} if curves is None else {"folds": dataclasses.asdict(curves)}),
+        **({} if trust is None else {"trust": dataclasses.asdict(trust)}),
     }
     best, last = (
         dataclasses.replace(problem.model_with(weights), provenance=provenance)
@@ -40,6 +43,7 @@ def make_result(problem: Problem, run: RunState, curves: FoldCurves | None = Non
     limited = describe_limits(problem.recipe.structure.output_limits, best.output_names, best.output_units)
     by_adam = isinstance(problem.recipe.trainer, Adam)
     message = _message_of_adam(problem, run, curves) if by_adam else _message_of_lm(problem, run, curves)
+    message = f"{message} {describe_trust(trust)}".strip()
     return FitResult(
         model=best,
         last_model=last,
@@ -53,6 +57,7 @@ def make_result(problem: Problem, run: RunState, curves: FoldCurves | None = Non
         seed=problem.seed,
         versions=versions,
         folds=curves,
+        trust=trust,
     )
 
 
@@ -102,7 +107,22 @@ def _message_of_lm(problem: Problem, run: RunState, curves: FoldCurves | None) -
             f"and none was taken. {structure}"
         )
     count = f"{run.step} iteration{'s' * (run.step > 1)}"
-    return f"{count}{_chosen_by(problem, run, curves)}{_begun_with(run)}. {structure}"
+    return f"{count}{_chosen_by(problem, run, curves)}. {structure}"
+
+
+def describe_trust(trust: Trust | None) -> str:
+    """In one or two sentences, how far a model can be trusted."""
+    if trust is None or trust.held_out is None:
+        return ""
+    told = f"Held-out error {_percent(trust.held_out)} of the outputs' deviation"
+    told += "." if trust.linear is None else f"; the best linear model has {_percent(trust.linear)}."
+    if trust.distance is not None:
+        told += f" {trust.members} models trained independently agree within {_percent(trust.distance)} on other inputs."
+    return told
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < 1 else f"{100 * share:.0f} %"
 
 
 def _what_diverged(run: RunState, curves: FoldCurves | None) -> str:
@@ -122,10 +142,6 @@ def _start_of(problem: Problem) -> str:
         return "known equations as they are"
     linear = problem.linear_order is not None and problem.recipe.start.nonlinear == "zero"
     return "linear model" if linear else "model that training began with"
-
-
-def _begun_with(run: RunState) -> str:
-    return f", restarted from fold {run.from_fold}: its own start led to a worse model" if run.from_fold else ""
 
 
 def _chosen_by(problem: Problem, run: RunState, curves: FoldCurves | None) -> str:

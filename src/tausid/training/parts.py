@@ -11,6 +11,7 @@ from tausid.model.build import Weights
 from tausid.model.structure import Integration, Structure
 
 FULL = "full"  # a horizon as long as the longest record: full simulation error, eq. 3
+EVIDENCE = "evidence"  # a weight decay that the data decide
 
 
 @dataclass(frozen=True)
@@ -77,14 +78,38 @@ class Random:
 
 
 @dataclass(frozen=True)
+class RandomDynamics:
+    """Weights start from random stable dynamics with rates and frequencies around 1/tau; the best of several goes on.
+
+    Where an output is an even function of a state, a linear approximation says nothing, and this is the way in.
+
+    Args:
+        count: how many starts are tried for some iterations.
+
+    Raises:
+        ConfigError: a setting breaks its rule.
+    """
+
+    kind: ClassVar[str] = "random-dynamics"
+    count: int = 4
+
+    def __post_init__(self) -> None:
+        check_whole("count", self.count, 1)
+
+    @property
+    def weights(self) -> Weights:
+        """How random weights are drawn."""
+        return Weights(1.0, 1.0, nonlinear="zero")
+
+
+@dataclass(frozen=True)
 class LevenbergMarquardt:
     """Levenberg-Marquardt on the simulation error of whole records (eq. 3), in double precision.
 
     Args:
-        iterations: most iterations; folds may choose fewer.
+        iterations: most iterations; held-out data may choose fewer.
         patience: iterations without a lower held-out error after which it ends.
-        weight_decay: lambda_W of the weight decay.
-        nonlinear_decay: weight decay on the nonlinear parts of the networks only, on top of `weight_decay`.
+        decay: weight decay of the nonlinear parts; `evidence` for what the data say.
         output_weights: how much the squared error of each output counts, in training and validation; None is equally.
 
     Raises:
@@ -92,18 +117,17 @@ class LevenbergMarquardt:
     """
 
     kind: ClassVar[str] = "levenberg-marquardt"
-    iterations: int = 120
+    iterations: int = 100
     # Held-out errors may rise for thirty iterations before they fall to a tenth, as where friction is found at last.
     patience: int = 40
-    weight_decay: float = 1e-8
-    nonlinear_decay: float = 1e-6
+    decay: float | str = EVIDENCE
     output_weights: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         check_whole("iterations", self.iterations, 1)
         check_whole("patience", self.patience, 1)
-        for name in ("weight_decay", "nonlinear_decay"):
-            check_number(name, getattr(self, name))
+        if self.decay != EVIDENCE:
+            check_number("decay", self.decay)
         _check_output_weights(self.output_weights)
 
     @property
@@ -278,7 +302,7 @@ def _check_output_weights(weights: object) -> None:
 PARTS: dict[str, tuple[type[Any], ...]] = {
     "structure": (Structure,),
     "integration": (Integration,),
-    "start": (FromLinear, Random),
+    "start": (FromLinear, RandomDynamics, Random),
     "trainer": (LevenbergMarquardt, Adam),
     "holdout": (Folds, LastShare, Given, PaperTestHalf),
     "search": (Search, Fixed),
@@ -287,6 +311,7 @@ PARTS: dict[str, tuple[type[Any], ...]] = {
 USED_BY = {
     LevenbergMarquardt: "the recipe default has",
     FromLinear: "the recipe default has",
+    RandomDynamics: "the recipe default tries",
     Adam: "the recipes windows and paper have",
     Random: "the recipes windows and paper have",
 }

@@ -8,22 +8,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-import equinox as eqx
-import jax
 import numpy as np
-from jaxtyping import Float, PyTree
 
 from tausid.data.records import Record
-from tausid.engine.tree import register
 from tausid.model.evaluation import evaluate
 from tausid.model.model import Model
 from tausid.model.state_space import StateSpace
-from tausid.shapes import Array
+from tausid.shapes import Float
 from tausid.training.holdout import Split
 from tausid.training.recipe import Recipe
-from tausid.training.windows import WindowSource
-
-register()
 
 T = TypeVar("T")
 
@@ -53,25 +46,14 @@ class Problem:
         """The last step."""
         return self.recipe.trainer.most if self.last_step is None else self.last_step
 
-    @cached_property
-    def trained(self) -> PyTree[bool]:
-        """Which leaves of the model training may change."""
-        return trainable(self.initial_model.state_space)
-
     @property
-    def first_weights(self) -> PyTree[Array]:
-        """The trained arrays of the untrained model."""
-        return self.weights_of(self.initial_model.state_space)
+    def first_weights(self) -> StateSpace:
+        """The weights of the untrained model."""
+        return self.initial_model.state_space
 
-    def weights_of(self, model: StateSpace) -> PyTree[Array]:
-        """The trained arrays of a model."""
-        return eqx.filter(model, self.trained)
-
-    def model_with(self, weights: PyTree[Array]) -> Model:
-        """The model with these trained arrays."""
-        fixed = eqx.partition(self.initial_model.state_space, self.trained)[1]
-        state_space = jax.tree.map(np.asarray, eqx.combine(weights, fixed))
-        return dataclasses.replace(self.initial_model, state_space=state_space)
+    def model_with(self, weights: StateSpace) -> Model:
+        """The model with these weights."""
+        return dataclasses.replace(self.initial_model, state_space=weights)
 
     def cached(self, name: str, make: Callable[[], T]) -> T:
         """What a trainer prepares once for all of its steps, by its name."""
@@ -82,25 +64,6 @@ class Problem:
     @cached_property
     def _prepared(self) -> dict[str, Any]:
         return {}
-
-    def windows(self, records: Sequence[Record], *, horizon: int | str) -> WindowSource:
-        """Windows of records, with the past that the encoder sees."""
-        return make_windows(self.initial_model, records, horizon=horizon)
-
-
-def make_windows(model: Model, records: Sequence[Record], *, horizon: int | str) -> WindowSource:
-    """Windows of records in the model's units, with the past that its encoder sees."""
-    n_past = model.state_space.initial.n_past
-    sees_time = model.structure.clock == "irregular" and n_past > 0
-    return WindowSource.from_records(
-        records,
-        model.scaling,
-        horizon=horizon,
-        n_past=n_past,
-        longest=model.longest_step,
-        hold=model.integration.hold,
-        ts=model.ts if sees_time else None,
-    )
 
 
 def validation_score(
@@ -127,18 +90,3 @@ def validation_score(
 def mean_one(weights: tuple[float, ...] | None) -> tuple[float, ...] | None:
     """Weights of outputs, scaled to a mean of one, so that they do not change how much penalties count."""
     return None if weights is None else tuple(w * len(weights) / sum(weights) for w in weights)
-
-
-def trainable(model: StateSpace) -> PyTree[bool]:
-    """Which leaves of a model could be trained: all arrays, and of tau its factor where it is trainable.
-
-    Known equations say what the outputs are; where nothing corrects them their parameters stay as they were fitted.
-    """
-    arrays = jax.tree.map(eqx.is_inexact_array, model)
-    arrays = eqx.tree_at(lambda m: (m.tau.factor, m.tau.start), arrays, (model.tau.trainable, False))
-    if model.physics is None:
-        return arrays
-    corrected = model.physics.trainable
-    fixed = jax.tree.map(lambda _: False, (arrays.physics.units, arrays.g))
-    arrays = eqx.tree_at(lambda m: (m.physics.units, m.g), arrays, fixed)
-    return arrays if corrected else eqx.tree_at(lambda m: (m.f.linear, m.physics.free), arrays, (False, False))

@@ -11,7 +11,7 @@ from tausid.training.recipe import Recipe
 
 
 def default(**structure: Any) -> Recipe:
-    """A small network grown out of the linear approximation by Levenberg-Marquardt; held-out data say how far.
+    """Small networks by Levenberg-Marquardt, from linear and random starts; held-out data and consensus choose.
 
     Args:
         **structure: fields of `Structure`, such as `nx=2`.
@@ -21,7 +21,7 @@ def default(**structure: Any) -> Recipe:
     """
     usual = {
         "network": AUTO,
-        "hidden": (20,),
+        "hidden": (16,),
         "activation": AUTO,
         "bias": True,
         "nonlinear_g": AUTO,
@@ -51,7 +51,7 @@ def greybox(**structure: Any) -> Recipe:
     return Recipe(
         structure=Structure(**{"hidden": (20,), **structure}),
         start=Random(weight_range=1.0, bias_range=1.0, nonlinear="zero"),
-        trainer=LevenbergMarquardt(nonlinear_decay=1e-4),
+        trainer=LevenbergMarquardt(decay=1e-4),
         holdout=AUTO,
         search=Search(),
         name="default",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -18,15 +20,33 @@ from tausid.model.build import build_state_space
 from tausid.model.model import Model
 from tausid.model.physics import AbstractPhysics
 from tausid.model.restore import with_limits
+from tausid.model.state_space import StateSpace
 from tausid.model.structure import AUTO, LEAST_FOR_INITIAL_STATE
 from tausid.model.tau import Tau
-from tausid.training.greybox import KnownStart, fit_known, resolve_physics, start_from_known
 from tausid.training.holdout import Split, split_records
 from tausid.training.limits import resolve_limits
-from tausid.training.parts import Adam, Folds, Given, LastShare, LevenbergMarquardt, PaperTestHalf, Search
-from tausid.training.problem import Problem, make_windows
+from tausid.training.parts import (
+    Adam,
+    Folds,
+    FromLinear,
+    Given,
+    LastShare,
+    LevenbergMarquardt,
+    PaperTestHalf,
+    RandomDynamics,
+    Search,
+)
+from tausid.training.problem import Problem
 from tausid.training.recipe import Recipe
-from tausid.training.start import AnyTau, Start, approximate, as_tau, find_start, start_from_bla
+from tausid.training.start import (
+    AnyTau,
+    Start,
+    approximate,
+    as_tau,
+    find_start,
+    start_from_bla,
+    start_random_dynamics,
+)
 
 # What `auto` begins with where held-out data may prefer something else, and what it is without any.
 FIRST_CHOICE = {"network": "mlp", "activation": "leaky_relu", "nonlinear_g": False}
@@ -57,12 +77,34 @@ class Task:
     problem: Problem
     tau: AnyTau
     plant: AbstractPhysics | None
+    _linear: dict[int, LinearModel] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def start(
-        self, recipe: Recipe, split: Split, bla: LinearModel | None = None, scaling: Scaling | None = None
-    ) -> Problem:
-        """The same task with another structure, on other records."""
-        return start_problem(recipe, self.problem.seed, self.tau, split, self.plant, bla, scaling)
+    @property
+    def held_out(self) -> bool:
+        """Whether something is held out."""
+        return bool(self.problem.split.validation) or isinstance(self.problem.recipe.holdout, Folds)
+
+    def start(self, recipe: Recipe, split: Split, scaling: Scaling, variant: tuple[int, int] = (0, 0)) -> Problem:
+        """The same task with another structure, on other records, and with other random weights."""
+        tau: AnyTau = self.problem.initial_model.state_space.tau
+        bla = self._approximation(recipe)
+        return start_problem(recipe, self.problem.seed, tau, split, self.plant, bla, scaling, variant)
+
+    def random_starts(self, problem: Problem, count: int) -> list[StateSpace]:
+        """The start of a problem with random dynamics, and further ones."""
+        start, rng = problem.first_weights, np.random.default_rng([problem.seed, 3])
+        return [start, *(start_random_dynamics(start, rng) for _ in range(count - 1))]
+
+    def _approximation(self, recipe: Recipe) -> LinearModel | None:
+        """The linear approximation of all training records with as many states, found once."""
+        if not isinstance(recipe.start, FromLinear):
+            return None
+        order = recipe.structure.order
+        with self._lock:
+            if order not in self._linear:
+                self._linear[order] = approximate(self.problem.split.train, recipe, order=order)
+            return self._linear[order]
 
 
 def resolve(
@@ -81,7 +123,7 @@ def resolve(
     split = split_records(recipe, records, validation=validation, test=test)
     recipe = _resolve_outputs(recipe, split.train)
     recipe = _resolve_clock(recipe, split.train)
-    recipe = resolve_physics(recipe, plant, split.train)
+    recipe = _resolve_physics(recipe, plant, split.train)
     first = _resolve_network(recipe, held_out=bool(split.validation) or isinstance(recipe.holdout, Folds))
     problem = start_problem(first, seed, tau, split, plant)
     return Task(recipe, problem, tau, plant)
@@ -132,6 +174,20 @@ def _resolve_clock(recipe: Recipe, records: Sequence[Record]) -> Recipe:
     return recipe.with_structure(clock="regular" if has_one_clock(records) else "irregular")
 
 
+def _resolve_physics(recipe: Recipe, plant: AbstractPhysics | None, records: Sequence[Record]) -> Recipe:
+    """What known equations ask for."""
+    if plant is not None:
+        from tausid.training.greybox import resolve_physics
+
+        return resolve_physics(recipe, plant, records)
+    if recipe.structure.correction != "none":
+        raise ConfigError(
+            f"`correction` must have known equations to correct; got {recipe.structure.correction!r} and no physics. "
+            "Give physics, or leave it out."
+        )
+    return recipe
+
+
 def _resolve_network(recipe: Recipe, *, held_out: bool) -> Recipe:
     """The first choice of what held-out data choose, or the only one without such data."""
     searched = held_out and isinstance(recipe.search, Search) and isinstance(recipe.trainer, LevenbergMarquardt)
@@ -176,6 +232,7 @@ def start_problem(
     plant: AbstractPhysics | None = None,
     bla: LinearModel | None = None,
     scaling: Scaling | None = None,
+    variant: tuple[int, int] = (0, 0),
 ) -> Problem:
     """A problem whose start is found from its training records: tau, the weights, the parameters of known equations.
 
@@ -190,18 +247,25 @@ def start_problem(
             "`tau` must not be trained where no network corrects known equations, as nothing depends on it then; "
             f"got {tau!r}. Leave it out, or set structure.correction=network."
         )
-    known = None if plant is None else fit_known(plant, split.train, recipe, scaling)
-    model = _untrained_model(recipe, seed, start, split, known, scaling)
+    known = None
+    if plant is not None:
+        from tausid.training.greybox import fit_known
+
+        known = fit_known(plant, split.train, recipe, scaling)
+    rng = np.random.default_rng([seed, *variant] if any(variant) else seed)
+    model = _untrained_model(recipe, rng, start, split, known, scaling)
     from_linear = recipe.start.kind == "from-linear" and start.bla is not None
     horizon = recipe.trainer.horizon if isinstance(recipe.trainer, Adam) else 2
     state_space = model.state_space
-    if from_linear or known is not None:
-        source = make_windows(model, split.train, horizon=horizon)
-        if from_linear:
-            assert start.bla is not None
-            state_space = start_from_bla(state_space, start.bla, split.train, source)
-        if known is not None:
-            state_space = start_from_known(state_space, known, source)
+    if from_linear:
+        assert start.bla is not None
+        state_space = start_from_bla(model, start.bla, split.train, horizon)
+    elif isinstance(recipe.start, RandomDynamics):
+        state_space = start_random_dynamics(state_space, rng)
+    if known is not None:
+        from tausid.training.greybox import start_from_known
+
+        state_space = start_from_known(model, known, split.train, horizon)
     state_space = with_limits(state_space, recipe.structure, model.scaling)
     model = dataclasses.replace(model, state_space=state_space)
     order = start.bla.order if from_linear and start.bla is not None else None
@@ -209,7 +273,7 @@ def start_problem(
 
 
 def _untrained_model(
-    recipe: Recipe, seed: int, start: Start, split: Split, known: KnownStart | None, scaling: Scaling | None
+    recipe: Recipe, rng: np.random.Generator, start: Start, split: Split, known: Any, scaling: Scaling | None
 ) -> Model:
     first, structure = split.train[0], recipe.structure
     state_space = build_state_space(
@@ -219,7 +283,7 @@ def _untrained_model(
         nu=first.nu,
         ny=first.ny,
         n_records=len(split.train),
-        rng=np.random.default_rng(seed),
+        rng=rng,
         physics=None if known is None else known.known,
     )
     n_past = state_space.initial.n_past

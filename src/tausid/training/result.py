@@ -10,9 +10,6 @@ from tausid.display import html_table
 from tausid.model.ensembles import AnyModel
 from tausid.training.recipe import Recipe
 
-# What tells a trial from others: states, network, activation, whether g is nonlinear, and the number of the fold.
-TrialKey = tuple[int, str, str, bool, int]
-
 
 @dataclass(frozen=True)
 class HistoryRow:
@@ -48,12 +45,19 @@ class FoldCurve:
         errors: their error, normalized; infinite at a start that must not be chosen.
         scored: number of held-out outputs.
         seconds: time spent.
+        losses: mean squared error of the training records at these steps, normalized; NaN at the start.
     """
 
     steps: tuple[int, ...]
     errors: tuple[float, ...]
     scored: int
     seconds: float
+    losses: tuple[float, ...] = (float("nan"),)
+
+    @property
+    def lowest(self) -> float:
+        """The lowest error; NaN without held-out data."""
+        return min(self.errors)
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,24 @@ class FoldCurves:
         return min(self.pooled, default=float("inf"))
 
 
+@dataclass(frozen=True)
+class Trust:
+    """How far a model can be trusted, from training data alone.
+
+    Args:
+        held_out: simulation error on held-out data, in deviations of the outputs; None without any.
+        linear: the same of the best linear model; None where none was tried.
+        members: how many models, trained independently, were compared.
+        distance: how far their simulations lie apart with other inputs, in deviations of the outputs: the root mean
+            square distance from their median, of the median member; None where there was one model only.
+    """
+
+    held_out: float | None = None
+    linear: float | None = None
+    members: int = 1
+    distance: float | None = None
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class FitResult:
     """The outcome of a fit.
@@ -110,6 +132,7 @@ class FitResult:
         folds: what the folds said, where the number of steps was chosen by folds.
         members: of an ensemble, the fits of all members, the best first; history, steps and best step above are then
             those of the best one, and seconds all of them together.
+        trust: how far the model can be trusted; None where the recipe does not say.
     """
 
     model: AnyModel
@@ -125,6 +148,7 @@ class FitResult:
     versions: Mapping[str, str]
     folds: FoldCurves | None = None
     members: tuple[FitResult, ...] = ()
+    trust: Trust | None = None
 
     def __repr__(self) -> str:
         return f"FitResult({self.status} after {self.steps} steps, best at {self.best_step}: {self.model!r})"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
-from jaxtyping import PyTree
-
-from tausid.shapes import Array
+from tausid.model.state_space import StateSpace
 from tausid.training.result import HistoryRow
 
 
@@ -27,26 +26,28 @@ class RunState:
 
     Args:
         inner: what the trainer carries on: moments and rate, or the point of its search.
-        weights: trained arrays now.
+        weights: the model now.
         step: steps or iterations taken.
-        best_weights: trained arrays with the best validation score.
+        best_weights: the model with the best validation score.
         best_score: that score, normalized; infinite before the first finite one.
         best_step: its step.
         history: one row per validation.
         seconds: time spent.
         status: how it goes.
         recoveries: how often Adam went back to its best weights.
-        from_fold: the fold whose weights this fit began with, counted from 1; 0 where it began with its own.
+        first_score: the validation score before the first step.
+        first_loss: the loss before the first step; NaN where it is not known.
     """
 
-    inner: PyTree
-    weights: PyTree[Array]
+    inner: Any
+    weights: StateSpace
     step: int
-    best_weights: PyTree[Array]
+    best_weights: StateSpace
     best_score: float
     best_step: int
     history: tuple[HistoryRow, ...]
     seconds: float
     status: Status
     recoveries: int = 0
-    from_fold: int = 0
+    first_score: float = float("inf")
+    first_loss: float = float("nan")

@@ -1,114 +1,192 @@
-"""The search for a structure: what held-out data say of states, kind of network, and a nonlinear g.
-
-Structures are tried one step away from the best so far, in a fixed order.
-"""
+"""The search for a model: candidates on held-out data, final fits of the best ones, and the consensus among them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from tausid.model.structure import AUTO
+import numpy as np
+
+from tausid.model.model import Model
+from tausid.training.candidates import (
+    KINDS_TO_RESIZE,
+    first_candidates,
+    is_linear,
+    is_searched,
+    resized_candidates,
+)
+from tausid.training.consensus import compare
 from tausid.training.driver import Session
-from tausid.training.parts import Folds, LevenbergMarquardt, Search
+from tausid.training.parts import Folds, FromLinear
+from tausid.training.problem import Problem, validation_score
 from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task
-from tausid.training.result import FoldCurves
-from tausid.training.trials import BETTER, NEGLIGIBLE, Trials
+from tausid.training.result import FoldCurves, HistoryRow, Trust
+from tausid.training.run_state import RunState, Status
+from tausid.training.trials import NEGLIGIBLE, Job, Trials
 
-# What is tried instead of the first choice, in this order.
-OTHERS: dict[str, Any] = {"activation": "tanh", "network": "polynomial", "nonlinear_g": True}
-KINDS = ("activation", "network")  # of networks
-# A nonlinear g must be better by this factor: states can mostly be chosen such that outputs are linear in them, and
-# what g bends at once, without any dynamics, is the first to be wrong for inputs of another kind.
-BENT_G = 0.5
+# A nonlinear model must have a held-out error lower than the linear one's by this factor.
+BETTER = 0.98
+# Candidates within this factor of the best held-out error take part in the final fits, at most so many, with so many
+# fits in all.
+CLOSE, FINALISTS, FINAL_FITS = 1.1, 3, 6
+# A fit has gone astray where its error on its own records is so many times the one of folds on what they did not see.
+ASTRAY = 1.5
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
-    """What was chosen.
+class Found:
+    """What a search ends with.
 
     Args:
-        recipe: the recipe with nothing left open.
-        curves: what the folds said of it; None where validation records decide when to stop.
-        trials: what tried structures; None where there was no choice.
+        problem: the problem of the chosen model.
+        run: how it ended.
+        curves: what folds said of it; None where validation records decided.
+        trust: how far it can be trusted.
+        members: the models of all final fits, the chosen one first.
     """
 
-    recipe: Recipe
-    curves: FoldCurves | None = None
-    trials: Trials | None = None
-
-    @property
-    def seconds(self) -> float:
-        """Time spent on all trials."""
-        return 0.0 if self.trials is None else self.trials.seconds
-
-    @property
-    def tried(self) -> int:
-        """Number of trials."""
-        return 0 if self.trials is None else self.trials.done
+    problem: Problem
+    run: RunState
+    curves: FoldCurves | None
+    trust: Trust
+    members: tuple[Model, ...] = ()
 
 
-def choose(task: Task, session: Session) -> Choice:
-    """The best structure of those that are open, and how many steps folds allow it; after an interruption the best so
-    far."""
-    start, folds = task.problem.recipe, isinstance(task.problem.recipe.holdout, Folds)
-    count = count_structures(task)
-    if count == 1 and not folds:
-        return Choice(start)
-    trials = Trials(task, session, count)
-    best, curves, tried = start, trials.of(start), [start]
-    for candidates in _ladders(task, trials.most_states) if count > 1 else ():
-        for change in candidates:
-            step = change(best)
-            fewer_helped = best.structure.order < start.structure.order
-            more = fewer_helped and step.structure.order > start.structure.order
-            if session.interrupted.is_set() or curves.lowest < NEGLIGIBLE or more or step in tried:
-                break
-            tried.append(step)
-            enough = BETTER if step.structure.nonlinear_g == best.structure.nonlinear_g else BENT_G
-            found = trials.of(step, rival=best, enough=enough)
-            if not found.lowest < enough * curves.lowest:
-                break
-            best, curves = step, found
-    return Choice(best, curves if folds else None, trials)
+def search(task: Task, session: Session, members: int = 1) -> Found:
+    """The model that held-out data and the consensus of several fits prefer; at least so many members."""
+    trials = Trials(task, session)
+    count = max(FINAL_FITS if is_searched(task) else 1, members)
+    alone = task.plant is not None and task.problem.recipe.structure.correction == "none"
+    raced = trials.splits and not alone and (is_searched(task) or isinstance(task.problem.recipe.holdout, Folds))
+    finalists = _race(task, trials, count) if raced else [task.problem.recipe]
+    fits = _final_fits(trials, finalists, count)
+    if session.interrupted.is_set():
+        return _untrained(task, trials, Status.INTERRUPTED)
+    if not fits:
+        return _untrained(task, trials, Status.DIVERGED)
+    return _agree(task, trials, fits)
 
 
-def count_structures(task: Task) -> int:
-    """How many structures there are to try, or one or two more or fewer, as they turn out."""
-    recipe = task.problem.recipe
-    held_out = bool(task.problem.split.validation) or isinstance(recipe.holdout, Folds)
-    if not (held_out and isinstance(recipe.search, Search) and isinstance(recipe.trainer, LevenbergMarquardt)):
-        return 1
-    states = _is_open(task, "nx")
-    others = sum((1 + (states and name in KINDS)) * _is_open(task, name) for name in OTHERS)
-    return 1 + recipe.structure.order * states + others
+def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
+    """The candidates that held-out data prefer."""
+    first = first_candidates(task)
+    folds, resized = len(trials.splits), 2 * KINDS_TO_RESIZE if is_searched(task) else 0
+    trials.planned = (len(first) + resized) * folds + final_fits
+    ranking = trials.race(first)
+    ranking = _rank(trials, [*ranking, *trials.race(resized_candidates(task, ranking, trials.most_states))])
+    return _finalists(trials, ranking) if ranking and not trials.session.interrupted.is_set() else []
 
 
-def _is_open(task: Task, name: str) -> bool:
-    return getattr(task.asked.structure, name) == AUTO
+def _rank(trials: Trials, recipes: Sequence[Recipe]) -> list[Recipe]:
+    return sorted(dict.fromkeys(recipes), key=lambda recipe: trials.of(recipe).lowest)
 
 
-def _ladders(task: Task, most_states: int) -> Iterator[Iterator[Callable[[Recipe], Recipe]]]:
-    """Changes to be tried one after the other, each series as long as it gets better: fewer states, more, and so on.
-
-    A linear model takes additional states for what is nonlinear, so that much fewer may do: all of them are tried. A
-    kind of network that suits the plant may do with one state less than the one that the states were chosen with.
-    """
-    order = task.problem.recipe.structure.order
-    if _is_open(task, "nx"):
-        yield from (iter([_change(nx=n)]) for n in range(1, order))
-        yield (_change(nx=n) for n in range(order + 1, min(2 * order + 1, most_states) + 1))
-    for name, value in OTHERS.items():
-        if _is_open(task, name):
-            yield iter([_change(**{name: value})])
-            if _is_open(task, "nx") and name in KINDS:
-                yield iter([_change(1, **{name: value})])
+def _finalists(trials: Trials, ranking: Sequence[Recipe]) -> list[Recipe]:
+    """Candidates that are about as good as the best one; the linear model alone where none is clearly better."""
+    lowest = trials.of(ranking[0]).lowest
+    if not np.isfinite(lowest):
+        return []
+    linear = next((recipe for recipe in ranking if is_linear(recipe)), None)
+    if linear is not None and trials.of(linear).lowest * BETTER <= max(lowest, NEGLIGIBLE):
+        return [linear]
+    close = [recipe for recipe in ranking if trials.of(recipe).lowest <= CLOSE * max(lowest, NEGLIGIBLE)]
+    return [recipe for recipe in close if not is_linear(recipe)][:FINALISTS]
 
 
-def _change(fewer: int = 0, **settings: Any) -> Callable[[Recipe], Recipe]:
-    def apply(best: Recipe) -> Recipe:
-        return best.with_structure(**{"nx": max(1, best.structure.order - fewer), **settings})
+def _final_fits(trials: Trials, finalists: Sequence[Recipe], count: int) -> list[Job]:
+    """Fits of the finalists on all records, in turn, each from a start of its own; those that simulate."""
+    jobs = []
+    for number in range(count if finalists else 0):
+        variant, place = divmod(number, len(finalists))
+        recipe = finalists[place]
+        if variant and _has_one_start(recipe):
+            continue
+        jobs.append(Job(recipe, None, variant, _steps(trials, recipe)))
+    trials.run(jobs)
+    return [job for job in jobs if job in trials.done and trials.done[job].weights is not None]
 
-    return apply
+
+def _has_one_start(recipe: Recipe) -> bool:
+    return is_linear(recipe) or (recipe.structure.network == "polynomial" and isinstance(recipe.start, FromLinear))
+
+
+def _steps(trials: Trials, recipe: Recipe) -> int | None:
+    """How many steps folds allow a final fit."""
+    if recipe.structure.correction == "none" and trials.task.plant is not None:
+        return 0  # known equations alone: their parameters are fitted already
+    return trials.of(recipe).chosen if isinstance(recipe.holdout, Folds) else None
+
+
+def _agree(task: Task, trials: Trials, fits: list[Job]) -> Found:
+    """The final fit that is nearest to the median of all; the linear model where they agree less than it is wrong."""
+    models = {job: trials.model(job) for job in fits}
+    sound = [job for job in fits if not _astray(trials, job, models[job])] or _folds_of(trials, fits[0].recipe)
+    models |= {job: trials.model(job) for job in sound}
+    voters = [job for recipe in dict.fromkeys(job.recipe for job in sound) for job in _folds_of(trials, recipe)]
+    distance, order = None, list(range(len(sound)))
+    jury = [*sound, *(job for job in voters if job not in sound)]
+    if len(jury) > 2:
+        consensus = compare([trials.model(job) for job in jury], task.problem.split.train, task.problem.seed)
+        order = [i for i in consensus.order if i < len(sound)]
+        distance = consensus.spread
+    linear = _linear_error(task, trials)
+    chosen = sound[order[0]]
+    if linear is not None and distance is not None and distance > linear[1] and not is_linear(chosen.recipe):
+        job = Job(linear[0], None, 0, _steps(trials, linear[0]))
+        trials.run([job])
+        sound, order, chosen = [job], [0], job
+    curves = trials.of(chosen.recipe) if isinstance(chosen.recipe.holdout, Folds) else None
+    trust = Trust(_held_out(trials, chosen), None if linear is None else linear[1], len(jury), distance)
+    return Found(
+        trials.problem(chosen), _run_of(trials, chosen), curves, trust, tuple(trials.model(sound[i]) for i in order)
+    )
+
+
+def _astray(trials: Trials, job: Job, model: Model) -> bool:
+    """Whether a fit ended in a bad minimum: simulated as new records, from estimated initial states, its own records
+    are much worse than what folds held out."""
+    if not isinstance(job.recipe.holdout, Folds) or job.steps == 0:
+        return False
+    weights = job.recipe.trainer.output_weights
+    error = validation_score(model, trials.task.problem.split.train, output_weights=weights)
+    return not error <= ASTRAY * max(trials.of(job.recipe).lowest, NEGLIGIBLE)
+
+
+def _folds_of(trials: Trials, recipe: Recipe) -> list[Job]:
+    """The trials of a candidate that ended with a model."""
+    jobs = [Job(recipe, k) for k in range(len(trials.splits))]
+    return [job for job in jobs if job in trials.done and trials.done[job].weights is not None]
+
+
+def _linear_error(task: Task, trials: Trials) -> tuple[Recipe, float] | None:
+    """The linear candidate and its held-out error; None where none was tried to the end."""
+    for recipe in first_candidates(task):
+        if is_linear(recipe) and np.isfinite(trials.of(recipe).lowest):
+            return recipe, trials.of(recipe).lowest
+    return None
+
+
+def _held_out(trials: Trials, job: Job) -> float | None:
+    error = trials.of(job.recipe).lowest if trials.splits else np.inf
+    return float(error) if np.isfinite(error) else None
+
+
+def _run_of(trials: Trials, job: Job) -> RunState:
+    """A finished job as what training ended with."""
+    trial, tau = trials.done[job], trials.task.problem.initial_model.tau
+    assert trial.weights is not None
+    rows = zip(trial.curve.steps[1:], trial.curve.losses[1:], trial.curve.errors[1:], strict=True)
+    history = tuple(HistoryRow(k, loss, error, float("nan"), tau, trial.curve.seconds) for k, loss, error in rows)
+    last, validated = trial.curve.steps[-1], not np.isnan(trial.curve.errors[-1])
+    best = trial.curve.steps[int(np.argmin(trial.curve.errors))] if validated else last
+    weights, score = trial.weights, trial.curve.lowest
+    return RunState(None, weights, last, weights, score, best, history, trials.seconds, Status.COMPLETED)
+
+
+def _untrained(task: Task, trials: Trials, status: Status) -> Found:
+    """The start itself, as what training ended with."""
+    problem = task.problem
+    weights = problem.first_weights
+    run = RunState(None, weights, 0, weights, np.inf, 0, (), trials.seconds, status)
+    return Found(problem, run, None, Trust())

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
 
 from tausid.data.clocks import median_step
 from tausid.data.records import Record
@@ -18,21 +15,19 @@ from tausid.engine.networks import Network
 from tausid.errors import ConfigError, DataError, unknown_name
 from tausid.linear import LinearModel, estimate_bla
 from tausid.linear.tau_estimation import LINEAR_METHODS, TauEstimate, linear_records, tau_of_model, tau_of_outputs
-from tausid.model.initial import Encoder, FreeState
+from tausid.model.initial import FreeState
+from tausid.model.model import Model
 from tausid.model.state_space import StateSpace
 from tausid.model.structure import AUTO
 from tausid.model.tau import Tau
-from tausid.shapes import Array
+from tausid.shapes import Float, Int
 from tausid.training.parts import FromLinear
 from tausid.training.recipe import Recipe
-from tausid.training.windows import WindowSource
 
 # Where a trained tau starts by itself: Ts/tau = 0.1, as in the paper.
 TRAINED_START = 0.1
-# Windows that the encoder's linear start is fitted to, at most.
-ENCODER_WINDOWS = 200_000
-# Ridge of the encoder's least squares, per sample of unit variance: that of single precision's rounding.
-RIDGE = 1e-9
+# Decades of the rates and frequencies of random dynamics, in 1/tau.
+RATES, FREQUENCIES = (-1.5, 0.7), (-1.0, 0.8)
 AnyTau = float | Sequence[float] | str | Tau | TauEstimate
 FROM_TENTH = ("trained", "trained-per-state")
 TAU_NAMES = (*LINEAR_METHODS, *FROM_TENTH, "bla-trained")
@@ -103,12 +98,13 @@ def approximate(records: Sequence[Record], recipe: Recipe, order: int | None = N
         ) from None
 
 
-def start_from_bla(model: StateSpace, bla: LinearModel, records: Sequence[Record], source: WindowSource) -> StateSpace:
+def start_from_bla(model: Model, bla: LinearModel, records: Sequence[Record], horizon: int | str) -> StateSpace:
     """The model with its linear parts from the linear approximation; the nonlinear parts stay as they are.
 
     `f: [A B] = diag(tau) [A B] of the BLA`, `g: [C D]` of the BLA, encoder: the least-squares map from past samples to
     the BLA's states. States that the BLA does not have decay with tau and touch nothing.
     """
+    whole, model = model, model.state_space
     nx, n, nu = model.nx, bla.order, model.nu
     tau = np.broadcast_to(np.asarray(model.tau.now), (nx,))
     f = np.zeros((nx, nx + nu))
@@ -122,51 +118,33 @@ def start_from_bla(model: StateSpace, bla: LinearModel, records: Sequence[Record
     if isinstance(model.initial, FreeState):
         x0 = np.pad(bla.x0, ((0, 0), (0, nx - n))).astype(model.initial.x0.dtype)
         return dataclasses.replace(model, initial=dataclasses.replace(model.initial, x0=x0))
+    from tausid.training.start_encoder import start_encoder
+    from tausid.training.windows import make_windows
+
+    source = make_windows(whole, records, horizon=horizon)
     return start_encoder(model, source, lambda samples: _states_at(bla, records, samples))
+
+
+def start_random_dynamics(model: StateSpace, rng: np.random.Generator) -> StateSpace:
+    """Stable linear dynamics with rates and frequencies around 1/tau; f is linear, what is nonlinear in g is small."""
+    nx, nu = model.nx, model.nu
+    A, i = np.zeros((nx, nx)), 0
+    while i < nx:
+        rate = 10 ** rng.uniform(*RATES)
+        pair = i + 1 < nx and rng.random() < 0.5
+        A[i, i] = -rate
+        if pair:
+            frequency = 10 ** rng.uniform(*FREQUENCIES)
+            A[i : i + 2, i : i + 2] = [[-rate, frequency], [-frequency, -rate]]
+        i += 1 + pair
+    B = rng.normal(size=(nx, nu)) * np.sqrt(-np.diag(A))[:, None]
+    C = 0.3 * rng.normal(size=model.g.linear.shape)
+    g = _with_linear(model.g, C).with_readout(0.1 * rng.normal(size=model.g.readout.shape))
+    return dataclasses.replace(model, f=_with_linear(model.f, np.hstack([A, B])), g=g)
 
 
 def _with_linear(network: Network, linear: Float[np.ndarray, "n_out n_in"]) -> Network:
     return dataclasses.replace(network, linear=linear.astype(network.linear.dtype))
-
-
-def start_encoder(
-    model: StateSpace, source: WindowSource, states_at: Callable[[np.ndarray], np.ndarray], *, bend: bool = False
-) -> StateSpace:
-    """The model with the linear part of its encoder the least-squares map from past samples to known states."""
-    initial = model.initial
-    assert isinstance(initial, Encoder) and isinstance(initial.network, Network)
-    every = max(1, -(-source.count // ENCODER_WINDOWS))
-    index = jnp.arange(0, source.count, every)
-    past_u, past_y, lag = past_of(source, index)
-    n = initial.n_past
-    columns = [*past_u[n - initial.nb :], *past_y[n - initial.na :], *([] if lag is None else [lag.T])]
-    seen = np.concatenate([np.zeros((len(index), 0)), *map(np.asarray, columns)], axis=1)
-    states = states_at(np.asarray(source.starts(index)))
-    known = ~np.isnan(states).any(axis=1)
-    features = initial.network.features(seen)
-    count, readout = states.shape[1], np.array(initial.network.readout)
-    columns_of_fit = np.concatenate([seen, features], axis=1) if bend else seen
-    target = states if bend else states - features @ readout[:count].T
-    fitted = _ridge(columns_of_fit[known], target[known])
-    linear = np.pad(fitted[:, : seen.shape[1]], ((0, model.nx - count), (0, 0)))
-    if bend:
-        readout[:count] = fitted[:, seen.shape[1] :]
-    network = _with_linear(initial.network, linear).with_readout(readout)
-    return dataclasses.replace(model, initial=dataclasses.replace(initial, network=network))
-
-
-@eqx.filter_jit
-def past_of(source: WindowSource, index: Int[Array, "B"]) -> tuple[Array, Array, Array | None]:
-    """`WindowSource.past` as one compiled program."""
-    return source.past(index)
-
-
-def _ridge(columns: Float[np.ndarray, "n p"], targets: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "q p"]:
-    """Least squares with so little a ridge that it only tames what rounding leaves undecided."""
-    p, q = columns.shape[1], targets.shape[1]
-    ridge = np.sqrt(RIDGE * len(columns)) * np.eye(p)
-    rows, values = np.concatenate([columns, ridge]), np.concatenate([targets, np.zeros((p, q))])
-    return np.linalg.lstsq(rows, values, rcond=None)[0].T
 
 
 def _states_at(

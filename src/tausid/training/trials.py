@@ -1,175 +1,242 @@
-"""Trials on held-out data: a structure is trained without some outputs and simulates them, fold by fold."""
+"""Trials on held-out data: a candidate is trained without some outputs and simulates them, fold by fold."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, PyTree
 
 from tausid.data.records import Record
-from tausid.data.scaling import Scaling
 from tausid.errors import DataError
-from tausid.linear import LinearModel
+from tausid.model.arrays import fill_arrays, named_arrays
 from tausid.model.model import Model
-from tausid.model.restore import with_limits
-from tausid.model.structure import SAMPLES_PER_STATE, Structure
-from tausid.shapes import Array
-from tausid.training.checkpoint import load_trials, save_trials
-from tausid.training.driver import Session
-from tausid.training.holdout import Split, cut_folds
-from tausid.training.parts import Folds
-from tausid.training.problem import Problem, validation_score
+from tausid.model.state_space import StateSpace
+from tausid.model.structure import SAMPLES_PER_STATE
+from tausid.shapes import Float
+from tausid.training.candidates import describe, is_linear
+from tausid.training.checkpoint import StoredTrial, load_trials, save_trials
+from tausid.training.driver import Session, trainer_of
+from tausid.training.full_error import full_error
+from tausid.training.holdout import cut_folds
+from tausid.training.least_squares import iterate
+from tausid.training.parts import Folds, RandomDynamics
+from tausid.training.problem import Problem
+from tausid.training.processes import usable_cores
 from tausid.training.progress import ProgressUpdate
 from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task
-from tausid.training.result import FoldCurve, FoldCurves, TrialKey
+from tausid.training.result import FoldCurve, FoldCurves
 from tausid.training.run_state import RunState, Status
-from tausid.training.start import approximate
 
 # Errors below this share of the deviation are as good as none: what is left to choose by is rounding.
 NEGLIGIBLE = 1e-4
-# A structure is better where its error is lower by this factor; otherwise what was tried first stays.
-BETTER = 0.98
-# A structure is given up where folds so far leave it behind by this factor.
-HOPELESS = 1.2
+# A candidate is given up where the folds so far leave it behind by this factor.
+HOPELESS = 1.3
 # Inputs this much larger than the held-out ones must not make a model diverge, as polynomials may out of range.
 LARGER_INPUTS = 1.5
+# Iterations after which the best of several random starts goes on alone.
+SCREENED = 12
 # What trials say that were not done, or given up.
 NOTHING = FoldCurves((), (), (np.inf,), 0)
+SECONDS_BETWEEN_LOOKS = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A training without some outputs.
+
+    Args:
+        curve: how well it simulates them.
+        weights: the model that does it best; None where none does.
+    """
+
+    curve: FoldCurve
+    weights: StateSpace | None
+
+    def stored(self) -> StoredTrial:
+        """The trial for its file."""
+        return StoredTrial(self.curve, {} if self.weights is None else named_arrays(self.weights))
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is trained: a candidate, on all records but those of a fold, from its own start or another.
+
+    Args:
+        recipe: the candidate.
+        fold: which fold is held out; None for none, in a final fit.
+        variant: which of several random starts.
+        steps: where it ends; None for the trainer's own end.
+    """
+
+    recipe: Recipe
+    fold: int | None
+    variant: int = 0
+    steps: int | None = None
 
 
 class Trials:
-    """Trials of structures on the same held-out data; those that an interrupted run has on disk are not repeated.
+    """Trials of candidates on the same held-out data, on all cores; those that are on disk are not repeated.
 
     Args:
         task: what is fitted.
         session: progress, folder, Ctrl-C.
-        planned: how many structures there are at least.
     """
 
-    def __init__(self, task: Task, session: Session, planned: int) -> None:
+    def __init__(self, task: Task, session: Session) -> None:
         self.task = task
         self.session = session
         self.splits = cut_folds(task.problem.split, task.problem.recipe)
-        self.curves = {} if session.folder is None else load_trials(session.folder, task.problem)
-        self.planned = planned * len(self.splits)
-        self.done = 0
-        self.seconds = 0.0  # spent on all trials, also before an interruption
-        self._linear: dict[tuple[int, int], LinearModel] = {}
+        self.done: dict[Job, Trial] = {}
+        self.planned = 0
+        self.seconds = 0.0
+        self._stored = {} if session.folder is None else load_trials(session.folder, task.problem)
+        self._began = time.perf_counter()
 
     @property
     def most_states(self) -> int:
         """So many states that all held-out data are long enough for their estimate."""
-        return min(len(record) for split in self.splits for record in split.validation) // (2 * SAMPLES_PER_STATE)
+        lengths = [len(record) for split in self.splits for record in split.validation]
+        return min(lengths, default=0) // (2 * SAMPLES_PER_STATE)
 
-    def of(self, recipe: Recipe, rival: Recipe | None = None, enough: float = BETTER) -> FoldCurves:
-        """What all trials of one structure say together.
-
-        The first folds may be enough to see that it is not better than its rival by the factor `enough`. All errors are
-        infinite where no simulation stayed finite, where the structure was given up or the records cannot carry it, and
-        after an interruption.
-        """
-        curves: list[FoldCurve] = []
-        for k, split in enumerate(self.splits):
-            key = trial_key(recipe.structure, k)
-            if key not in self.curves:
-                try:
-                    curve = self._try(recipe, k, split, must_endure=rival is not None)
-                except DataError:
-                    if rival is None:
-                        raise
-                    return NOTHING
-                if self.session.interrupted.is_set():
-                    return NOTHING
-                self.curves[key] = curve
-                if self.session.folder is not None:
-                    save_trials(self.session.folder, self.task.problem, self.curves)
-            self.done += 1
-            self.seconds += self.curves[key].seconds
-            curves.append(self.curves[key])
-            if rival is not None:
-                best = pool([self.curves[trial_key(rival.structure, i)] for i in range(k + 1)]).lowest
-                if pool(curves).lowest > HOPELESS * enough / BETTER * best:
-                    return NOTHING
-        return pool(curves)
-
-    def weights(self, recipe: Recipe, k: int) -> PyTree[Array]:
-        """The best weights of the k-th trial of a structure; it is done again."""
-        return self._train(recipe, k, self.splits[k])[1].best_weights
-
-    def _try(self, recipe: Recipe, k: int, split: Split, *, must_endure: bool) -> FoldCurve:
-        began = time.perf_counter()
-        problem, run = self._train(recipe, k, split)
-        scored = sum(int((~np.isnan(record.y)).sum()) for record in split.validation)
-        errors = [_start_error(problem), *(row.validation for row in run.history)]
-        if must_endure and not endures(problem.model_with(run.best_weights), split.validation):
-            errors = [np.inf] * len(errors)
-        if run.status == Status.DIVERGED and run.recoveries:
-            errors[-1] = np.inf
-        steps = (0, *(row.step for row in run.history))
-        return FoldCurve(steps, tuple(errors), scored, time.perf_counter() - began)
-
-    def _train(self, recipe: Recipe, k: int, split: Split) -> tuple[Problem, RunState]:
-        problem = self._problem(recipe, k, split)
-
-        def tell(before: RunState, run: RunState) -> ProgressUpdate:
-            return self._update(problem, recipe, k, run)
-
-        return problem, self.session.train(problem, self.session.begin(problem), tell, kept=False)
-
-    def _problem(self, recipe: Recipe, k: int, split: Split) -> Problem:
-        """As on all records: further states than the linear approximation of these has start apart from it."""
-        first = self.task.problem
-        try:
-            bla = None
-            if first.linear_order is not None:
-                bla = self._approximation(k, split, min(recipe.structure.order, first.linear_order))
-            return self.task.start(recipe, split, bla, first.initial_model.scaling)
-        except DataError as error:
-            if not isinstance(recipe.holdout, Folds):
+    def run(self, jobs: Sequence[Job]) -> None:
+        """Do all of these that are not done, side by side; after an interruption those that were finished count."""
+        waiting = [job for job in jobs if job not in self.done]
+        self.planned = max(self.planned, len(self.done) + len(waiting))
+        with ThreadPoolExecutor(usable_cores()) as pool:
+            running = {pool.submit(self._do, job): job for job in waiting}
+            try:
+                self._collect(running)
+            except BaseException:
+                self.session.interrupted.set()  # the others end after their iteration
                 raise
-            raise DataError(
-                f"each fold must be able to train without its stretch; fold {k + 1} of {len(self.splits)} with "
-                f"{describe(recipe.structure)} is not: {error} Use fewer folds, or give validation records."
-            ) from None
+            finally:
+                self._save()
 
-    def _approximation(self, k: int, split: Split, order: int) -> LinearModel:
-        if (k, order) not in self._linear:
-            self._linear[k, order] = approximate(split.train, self.task.problem.recipe, order=order)
-        return self._linear[k, order]
+    def of(self, recipe: Recipe, folds: Iterable[int] | None = None) -> FoldCurves:
+        """What the trials of one candidate say together; infinite where one is missing."""
+        jobs = [Job(recipe, k) for k in (range(len(self.splits)) if folds is None else folds)]
+        if not jobs or any(job not in self.done for job in jobs):
+            return NOTHING
+        return pool([self.done[job].curve for job in jobs])
 
-    def _update(self, problem: Problem, recipe: Recipe, k: int, run: RunState) -> ProgressUpdate:
-        most, row = problem.stop, run.history[-1] if run.history else None
-        planned = max(self.planned, self.done + 1)
-        fold = f", fold {k + 1} of {len(self.splits)}" if isinstance(recipe.holdout, Folds) else ""
+    def race(self, candidates: Sequence[Recipe]) -> list[Recipe]:
+        """Try candidates fold by fold, those that stay far behind not to the end; the best first."""
+        alive = list(candidates)
+        for k in range(len(self.splits)):
+            self.run([Job(recipe, k) for recipe in alive])
+            if self.session.interrupted.is_set():
+                break
+            errors = [self.of(recipe, range(k + 1)).lowest for recipe in alive]
+            limit = HOPELESS * max(min(errors), NEGLIGIBLE)
+            alive = [recipe for recipe, error in zip(alive, errors, strict=True) if error <= limit or is_linear(recipe)]
+        return sorted(alive, key=lambda recipe: self.of(recipe).lowest)
+
+    def problem(self, job: Job) -> Problem:
+        """The problem that a job solves."""
+        first, number = self.task.problem, 0 if job.fold is None else job.fold + 1
+        split = first.split if job.fold is None else self.splits[job.fold]
+        problem = self.task.start(job.recipe, split, first.initial_model.scaling, (number, job.variant))
+        return dataclasses.replace(problem, last_step=job.steps)
+
+    def model(self, job: Job) -> Model:
+        """The model of a finished job."""
+        weights = self.done[job].weights
+        assert weights is not None
+        return self.problem(job).model_with(weights)
+
+    def _collect(self, running: dict[Future[Trial | None], Job]) -> None:
+        """Wait for jobs, tell how it goes, and keep what is finished."""
+        saved, left = time.monotonic(), set(running)
+        while left:
+            finished, left = wait(left, timeout=SECONDS_BETWEEN_LOOKS)
+            for future in finished:
+                trial = future.result()
+                if trial is not None:
+                    self.done[running[future]] = trial
+                    self.session.report(self._update(running[future], trial))
+            if time.monotonic() - saved > 2.0:
+                self._save()
+                saved = time.monotonic()
+
+    def _do(self, job: Job) -> Trial | None:
+        """One job; None after an interruption."""
+        stored = self._stored.get(job_key(job))
+        if stored is not None:
+            arrays = stored.arrays
+            model = fill_arrays(self.problem(job).initial_model.state_space, arrays) if arrays else None
+            return Trial(stored.curve, model)
+        if self.session.interrupted.is_set():
+            return None
+        began = time.perf_counter()
+        try:
+            problem = self.problem(job)
+            run = self._train(problem)
+        except DataError as error:
+            if job.recipe == self.task.problem.recipe and job.fold is not None:
+                raise _cannot_train(job, len(self.splits), error) from None
+            return _failed(began)
+        if run is None:
+            return None
+        return _finished(problem, run, began)
+
+    def _train(self, problem: Problem) -> RunState | None:
+        """Train to the end; the best of several random starts goes on after some iterations."""
+        step, start = trainer_of(problem).step, problem.recipe.start
+        weights = self._best_start(problem, start.count) if isinstance(start, RandomDynamics) else None
+        run = self.session.begin(problem, weights)
+        if problem.stop == 0:
+            return dataclasses.replace(run, status=Status.COMPLETED)
+        while run.status == Status.RUNNING:
+            if self.session.interrupted.is_set():
+                return None
+            run = step(problem, run)
+        return run
+
+    def _best_start(self, problem: Problem, count: int) -> StateSpace:
+        """Of several random starts the one with the lowest error after some iterations, as it is then."""
+        error, starts = full_error(problem), self.task.random_starts(problem, count)
+        x0 = np.zeros((len(problem.split.train), starts[0].nx))
+        points = [error.begin(start, x0) for start in starts]
+        for _ in range(SCREENED):
+            points = [p if p.converged else iterate(error.squares, p, error.decay) for p in points]
+            if self.session.interrupted.is_set():
+                break
+        return error.model(min(points, key=lambda point: point.cost))
+
+    def _update(self, job: Job, trial: Trial) -> ProgressUpdate:
+        best = min((t.curve.lowest for t in self.done.values()), default=np.inf)
+        seconds = time.perf_counter() - self._began
+        fold = "" if job.fold is None else f", fold {job.fold + 1} of {len(self.splits)}"
         return ProgressUpdate(
-            step=self.done * most + run.step,
-            max_steps=(planned + 1) * most,
-            loss=row.loss if row else float("nan"),
-            validation=row.validation if row else float("nan"),
-            best=run.best_score,
-            best_step=self.done * most + run.best_step,
-            recoveries=run.recoveries,
-            steps_per_second=run.step / max(run.seconds, 1e-9) if run.step > 1 else float("nan"),
+            step=len(self.done),
+            max_steps=max(self.planned, len(self.done)),
+            loss=trial.curve.losses[-1],
+            validation=trial.curve.lowest,
+            best=best,
+            best_step=len(self.done),
+            recoveries=0,
+            steps_per_second=len(self.done) / max(seconds, 1e-9),
             status=Status.RUNNING,
-            note=f"{describe(recipe.structure)}{fold}, iteration {run.step}",
+            note=f"{describe(job.recipe.structure)}{fold}",
         )
 
+    def _save(self) -> None:
+        self.seconds = time.perf_counter() - self._began
+        if self.session.folder is not None:
+            kept = {job_key(job): trial.stored() for job, trial in self.done.items()}
+            save_trials(self.session.folder, self.task.problem, {**self._stored, **kept})
 
-def trial_key(structure: Structure, k: int) -> TrialKey:
-    """What tells a trial from others of the same fit."""
-    return (structure.order, structure.network, structure.activation, bool(structure.nonlinear_g), k)
 
-
-def describe(structure: Structure) -> str:
-    """A structure in words: states, network, and which parts are nonlinear."""
-    kinds = {"mlp": structure.activation, "both": f"polynomial and {structure.activation}"}
-    network = kinds.get(structure.network, structure.network)
-    parts = "f and g" if structure.nonlinear_g else "f"
-    return f"{structure.nx} state{'s' * (structure.order > 1)}, {network}, {parts} nonlinear"
+def job_key(job: Job) -> str:
+    """What tells a job from others of the same fit, for its file."""
+    structure, start = job.recipe.structure, job.recipe.start
+    parts = (structure.order, structure.network, structure.hidden, structure.activation, bool(structure.nonlinear_g))
+    return repr((*parts, start.kind, job.fold, job.variant, job.steps))
 
 
 def pool(curves: Sequence[FoldCurve]) -> FoldCurves:
@@ -184,10 +251,6 @@ def pool(curves: Sequence[FoldCurve]) -> FoldCurves:
     return FoldCurves(tuple(steps), tuple(map(tuple, scores.tolist())), tuple(pooled.tolist()), chosen)
 
 
-def _error_at(curve: FoldCurve, step: int) -> float:
-    return curve.errors[int(np.searchsorted(curve.steps, step, side="right")) - 1]
-
-
 def geometric_mean(scores: Float[np.ndarray, "folds steps"], weights: Sequence[int]) -> Float[np.ndarray, "steps"]:
     """Weighted geometric means over the folds: what counts is by how much each of them gets better."""
     return np.exp(np.average(np.log(np.maximum(scores, np.finfo(float).tiny)), axis=0, weights=weights))
@@ -200,15 +263,30 @@ def endures(model: Model, records: Sequence[Record]) -> bool:
     return all(model.simulate(record, throw=False).status == "ok" for record in larger)
 
 
-def _start_error(problem: Problem) -> float:
-    """The held-out error of the start, as the final fit has it; infinite where known equations stand alone, of which
-    nothing is trained but what finds their initial states."""
-    model = problem.initial_model
-    if model.physics is not None and problem.recipe.structure.correction == "none":
-        return np.inf
-    if problem.linear_order is not None:  # a linear approximation is in units of the records that it was found from
-        own = Scaling.from_records(problem.split.train)
-        limited = with_limits(model.state_space, model.structure, own)
-        model = dataclasses.replace(model, scaling=own, state_space=limited)
-    deviation, weights = problem.initial_model.scaling.y_std, problem.recipe.trainer.output_weights
-    return validation_score(model, problem.split.validation, output_weights=weights, deviation=deviation)
+def _finished(problem: Problem, run: RunState, began: float) -> Trial:
+    held_out, model = problem.split.validation, problem.model_with(run.best_weights)
+    errors = [run.first_score, *(row.validation for row in run.history)]
+    if run.status == Status.DIVERGED or (held_out and not endures(model, held_out)):
+        errors = [np.inf] * len(errors)
+    scored = sum(int((~np.isnan(record.y)).sum()) for record in held_out)
+    losses = (run.first_loss, *(row.loss for row in run.history))
+    steps = (0, *(row.step for row in run.history))
+    curve = FoldCurve(steps, tuple(errors), max(scored, 1), time.perf_counter() - began, losses)
+    return Trial(curve, run.best_weights if np.isfinite(losses[-1]) else None)
+
+
+def _failed(began: float) -> Trial:
+    return Trial(FoldCurve((0,), (np.inf,), 1, time.perf_counter() - began), None)
+
+
+def _cannot_train(job: Job, folds: int, error: DataError) -> DataError:
+    if not isinstance(job.recipe.holdout, Folds):
+        return error
+    return DataError(
+        f"each fold must be able to train without its stretch; fold {(job.fold or 0) + 1} of {folds} with "
+        f"{describe(job.recipe.structure)} is not: {error} Use fewer folds, or give validation records."
+    )
+
+
+def _error_at(curve: FoldCurve, step: int) -> float:
+    return curve.errors[int(np.searchsorted(curve.steps, step, side="right")) - 1]

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 from tausid.data.records import Record
 from tausid.data.scaling import Scaling
 from tausid.errors import DataError
+from tausid.model.model import Model
 from tausid.training.parts import FULL
 from tausid.training.past import at_nominal_times, fill_past
 from tausid.training.window_layout import fill_rows, lay_out, sample_rows, stamp_lags, window_runs, window_samples
@@ -157,3 +158,18 @@ class WindowSource(eqx.Module):
 
     def _row(self, sample: Int[Array, "*B"]) -> Int[Array, "*B"]:
         return sample if self.rows is None else self.rows[sample]
+
+
+def make_windows(model: Model, records: Sequence[Record], *, horizon: int | str) -> WindowSource:
+    """Windows of records in the model's units, with the past that its encoder sees."""
+    n_past = model.state_space.initial.n_past
+    sees_time = model.structure.clock == "irregular" and n_past > 0
+    return WindowSource.from_records(
+        records,
+        model.scaling,
+        horizon=horizon,
+        n_past=n_past,
+        longest=model.longest_step,
+        hold=model.integration.hold,
+        ts=model.ts if sees_time else None,
+    )

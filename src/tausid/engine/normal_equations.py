@@ -1,0 +1,58 @@
+"""The contract of second-order training: the squared simulation error of records and its normal equations.
+
+Two implementations pass one test grid: `compiled.CompiledError`, for what the library supports, and
+`scan_error.ScanError`, by JAX for everything else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from tausid.shapes import Float
+
+
+@dataclass(frozen=True, eq=False)
+class Normal:
+    """The normal equations of a Gauss-Newton step in the parameters theta and the initial state of each record.
+
+    Args:
+        cost: mean squared error; infinite where a simulation diverges.
+        H: `J'J` of theta.
+        G: `J'J` between each initial state and theta.
+        K: `J'J` of each initial state; different ones do not touch.
+        h: `J'r` of theta.
+        k: `J'r` of each initial state.
+    """
+
+    cost: float
+    H: Float[np.ndarray, "P P"]
+    G: Float[np.ndarray, "B nx P"]
+    K: Float[np.ndarray, "B nx nx"]
+    h: Float[np.ndarray, "P"]
+    k: Float[np.ndarray, "B nx"]
+
+
+class SquaredError(Protocol):
+    """The mean squared error of the simulated outputs over all measured ones, normalized and weighted.
+
+    A function of the parameters theta and of the initial state x0 of each record, in double precision.
+    """
+
+    def cost(self, theta: Float[np.ndarray, "P"], x0: Float[np.ndarray, "B nx"]) -> float:
+        """The mean squared error; infinite where a simulation diverges."""
+
+    def normal(
+        self, theta: Float[np.ndarray, "P"], x0: Float[np.ndarray, "B nx"], *, only_states: bool = False
+    ) -> Normal:
+        """The normal equations; those of theta are empty where `only_states` are asked for."""
+
+    def states(self, theta: Float[np.ndarray, "P"], x0: Float[np.ndarray, "B nx"]) -> Float[np.ndarray, "N nx"]:
+        """States at the points of all records, one after the other; NaN from where one has diverged."""
+
+    def residuals(
+        self, theta: Float[np.ndarray, "P"], x0: Float[np.ndarray, "B nx"]
+    ) -> list[Float[np.ndarray, "_ ny"]]:
+        """Simulated minus measured outputs of each record; NaN where nothing was measured."""
