@@ -118,8 +118,8 @@ class LevenbergMarquardt:
 
     kind: ClassVar[str] = "levenberg-marquardt"
     iterations: int = 100
-    # Held-out errors may rise for thirty iterations before they fall to a tenth, as where friction is found at last.
-    patience: int = 40
+    # Held-out errors may rise for twenty iterations before they fall to a tenth, as where friction is found at last.
+    patience: int = 30
     decay: float | str = EVIDENCE
     output_weights: tuple[float, ...] | None = None
 
