@@ -18,12 +18,12 @@ from tausid.errors import ConfigError, unknown_name
 from tausid.shapes import Array, Float
 
 
-def _sigmoid(z: np.ndarray) -> np.ndarray:
+def _sigmoid(z: Array) -> Array:
     return 0.5 * (1.0 + np.tanh(0.5 * z))
 
 
 # With numpy; those of jax.nn have the same names and values.
-ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "leaky_relu": lambda z: np.where(z >= 0, z, 0.01 * z),  # the slope below zero is that of the paper
     "relu": lambda z: np.maximum(z, 0.0),
     "tanh": np.tanh,
