@@ -284,15 +284,16 @@ def evaluate(
     import tausid
     from tausid.cli.printing import print_json, print_scores
     from tausid.data.sources import read_part
-    from tausid.results.runs import describe_model, score_dict
 
     loaded = tausid.load_model(model)
     records = read_part(data, read_columns(input, output, ts, time, fill=fill, prepare=prepare), part)
     scores = tausid.evaluate_records(loaded, records, skip=skip, x0=x0)
-    if json:
-        print_json({**score_dict(scores), **describe_model(loaded, model)})
-    else:
+    if not json:
         print_scores({"": scores}, loaded)
+        return
+    from tausid.results.runs import describe_model, score_dict
+
+    print_json({**score_dict(scores), **describe_model(loaded, model)})
 
 
 @app.command()

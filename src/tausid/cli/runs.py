@@ -10,8 +10,7 @@ from tausid.data.records import Record
 from tausid.errors import ConfigError
 from tausid.model.course import Simulation
 from tausid.model.ensembles import AnyModel
-from tausid.results.runs import HISTORY, MODEL, RECORDS, RESULT, csv_cell, csv_table
-from tausid.storage import write_text
+from tausid.storage import csv_cell, csv_table, write_text
 
 
 def prepare_run(out: Path | None, name: str, seed: int, *, resume: bool, overwrite: bool) -> Path:
@@ -30,6 +29,7 @@ def prepare_run(out: Path | None, name: str, seed: int, *, resume: bool, overwri
     Raises:
         ConfigError: it holds a run and neither was asked for, or both were; or --resume without --out.
     """
+    from tausid.results.runs import HISTORY, MODEL, RECORDS, RESULT
     from tausid.training.checkpoint import FILE_NAME as CHECKPOINT
     from tausid.training.ensemble import member_folder
 
