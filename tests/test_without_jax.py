@@ -94,7 +94,7 @@ try:
 except SystemExit as ended:
     assert not ended.code, ended.code
 """
-    also = () if arguments.startswith("info") else ("scipy", "matplotlib")
+    also = () if arguments.startswith("info") else ("scipy", "matplotlib", "rich", "pydantic")
     assert imported(code, folder, *also) == "[]"
 
 
