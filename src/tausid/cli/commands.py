@@ -333,7 +333,7 @@ def list_datasets() -> None:
 
 
 @datasets_app.command("get")
-def get_dataset(name: Annotated[str, Argument(help="Name of the dataset.")]) -> None:
+def get_dataset(name: Annotated[str, Argument(metavar="NAME", help="Name of the dataset.")]) -> None:
     """Find or download a dataset, check it, and say where its files lie."""
     from tausid.data import datasets
 
