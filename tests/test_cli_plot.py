@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import printed
 from problems import multisine, wiener_record
-from typer.testing import CliRunner
 
 import tausid
-from tausid.cli.commands import app
 from tausid.cli.plot import name_models
 from tausid.results.runs import write_history
 from tausid.training import HistoryRow
@@ -31,14 +30,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(*arguments: object) -> str:
-    """What a command prints; an error of it is raised here."""
-    return CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False).stdout
-
-
 def test_time_scaling_is_drawn_from_a_file(folder):
     out = folder / "figure1.png"
-    assert str(out) in run("plot", "scaling", folder / "log.csv", "--tau", 4, "--out", out, *COLUMNS)
+    assert str(out) in printed("plot", "scaling", folder / "log.csv", "--tau", 4, "--out", out, *COLUMNS)
     assert out.read_bytes().startswith(b"\x89PNG")
 
 
@@ -46,33 +40,33 @@ def test_simulations_of_several_models_are_drawn_with_their_names(folder):
     models = [folder / "seed0", folder / "seed1" / "model.safetensors"]
     out = folder / "figure3.svg"
     data = ("--data", folder / "log.csv", *COLUMNS)
-    run("plot", "simulation", *models, *data, "--out", out)
+    printed("plot", "simulation", *models, *data, "--out", out)
     assert "seed1 (RMSE" in out.read_text()
-    run("plot", "simulation", *models, *data, "--out", out, "--label", "one", "--label", "two")
+    printed("plot", "simulation", *models, *data, "--out", out, "--label", "one", "--label", "two")
     assert "two (RMSE" in out.read_text()
-    run("plot", "simulation", models[0], *data, "--out", out)
+    printed("plot", "simulation", models[0], *data, "--out", out)
     assert "simulated" in out.read_text()
 
 
 def test_residuals_are_drawn_and_explained(folder):
     out = folder / "residuals.svg"
-    printed = run("plot", "residuals", folder / "seed0", "--data", folder / "log.csv", *COLUMNS, "--out", out)
-    assert "Residuals of y are" in printed
+    said = printed("plot", "residuals", folder / "seed0", "--data", folder / "log.csv", *COLUMNS, "--out", out)
+    assert "Residuals of y are" in said
     assert "residual of y with earlier u" in out.read_text()
 
 
 def test_states_are_drawn(folder):
     out = folder / "states.svg"
-    run("plot", "states", folder / "seed0", "--data", folder / "log.csv", *COLUMNS, "--out", out)
+    printed("plot", "states", folder / "seed0", "--data", folder / "log.csv", *COLUMNS, "--out", out)
     assert "x2" in out.read_text()
 
 
 def test_history_and_tau_are_drawn_from_the_folder_of_a_run(folder):
     write_history(folder, [HistoryRow(50, 0.1, 0.3, 3e-3, 74.0, 1.5, 0.2)])
     (folder / "result.json").write_text('{"status": "completed", "best_step": 50}')
-    run("plot", "history", folder, "--out", folder / "history.svg")
+    printed("plot", "history", folder, "--out", folder / "history.svg")
     assert "best: 0.3, step 50" in (folder / "history.svg").read_text()
-    run("plot", "tau", folder, "--out", folder / "tau.svg")
+    printed("plot", "tau", folder, "--out", folder / "tau.svg")
     assert "best, step 50" in (folder / "tau.svg").read_text()
 
 
@@ -81,9 +75,11 @@ def test_the_linear_approximation_is_drawn_with_distortion_where_the_input_is_pe
     y = u + 0.1 * u**3 + 0.01 * np.random.default_rng(0).normal(size=400)
     np.savetxt(folder / "periodic.csv", np.stack([u, y], axis=1), delimiter=",", header="u,y", comments="")
     out = folder / "bla.svg"
-    run("plot", "bla", folder / "periodic.csv", *COLUMNS, "--nx", 1, "--period", 100, "--skip-periods", 1, "--out", out)
+    printed(
+        "plot", "bla", folder / "periodic.csv", *COLUMNS, "--nx", 1, "--period", 100, "--skip-periods", 1, "--out", out
+    )
     assert "noise" in out.read_text()
-    run("plot", "bla", folder / "log.csv", *COLUMNS, "--out", out)
+    printed("plot", "bla", folder / "log.csv", *COLUMNS, "--out", out)
     assert "frequency response" in out.read_text()
 
 
@@ -100,4 +96,4 @@ def test_names_of_models_are_as_short_as_they_can_be():
 
 def test_a_wrong_ending_is_refused_before_anything_is_computed(folder):
     with pytest.raises(tausid.ConfigError, match="a picture must end in"):
-        run("plot", "simulation", folder / "missing", "--data", folder / "log.csv", *COLUMNS, "--out", "x.jpg")
+        printed("plot", "simulation", folder / "missing", "--data", folder / "log.csv", *COLUMNS, "--out", "x.jpg")

@@ -20,9 +20,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from typer.main import get_command
 
 import tausid
+from tausid.cli.arguments import Commands, make_parser
 from tausid.cli.commands import app
 from tausid.data.records import as_records
 from tausid.study.spec import parse_spec, read_spec
@@ -119,40 +119,37 @@ def test_python_runs_and_prints_what_the_page_shows(page, light, tmp_path, monke
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_can_be_typed(page):
     """Those in `sh` are parsed as they are; those in `text` or within a line may say `[--option]` and `a | b`."""
-    program = get_command(app)
-    for command in leaves(program):
-        command.callback = lambda **values: None
     for block in blocks(page, "sh"):
         for line in block.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             if words[:1] == ["tausid"]:
-                program.main(words[1:], standalone_mode=False)
+                app.parse(words[1:])
     for text in [*blocks(page, "text"), *re.findall(r"`(tausid [^`]+)`", PAGES[page])]:
         for usage in text.split("tausid ")[1:]:
-            for command in named(program, usage):
-                known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
-                unknown = set(re.findall(r"--[a-z][\w-]*", usage)) - known
+            for command in named(usage):
+                unknown = set(re.findall(r"--[a-z][\w-]*", usage)) - options_of(command)
                 assert not unknown, f"{page}: tausid {usage}"
 
 
-def leaves(command):
-    below = getattr(command, "commands", {}).values()
-    return [leaf for one in below for leaf in leaves(one)] or [command]
+def options_of(command):
+    if isinstance(command, Commands):
+        return {"--help", "--version"}
+    return set(re.findall(r"--[a-z][\w-]*", make_parser(command, "").format_usage())) | {"--help"}
 
 
-def named(program, usage):
+def named(usage):
     """The commands that a usage such as `study status | table DATA` names."""
-    group, found, other = None, [program], False
+    group, found, other = None, [app], False
     for word in re.findall(r"\||[^\s|]+", usage):
         if word == "|":
             other = True
         elif other:
-            found, other = [*found, group.commands[word]], False
-        elif not hasattr(found[-1], "commands"):
+            found, other = [*found, group.known[word]], False
+        elif not isinstance(found[-1], Commands):
             break
         else:
             group = found[-1]
-            found = [group.commands[word]]
+            found = [group.known[word]]
     return found
 
 

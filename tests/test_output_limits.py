@@ -8,12 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from commands import printed
 from problems import small_fit, wiener_record
-from typer.testing import CliRunner
 
 import tausid
 from tausid import ConfigError, Record, recipes
-from tausid.cli import app
 from tausid.engine.clipping import clip_straight
 from tausid.training.limits import describe_limits, find_limits, resolve_limits
 
@@ -88,8 +87,7 @@ def test_a_fit_finds_limits_keeps_them_and_says_so(tmp_path):
     assert np.nanmax(dataclasses.replace(result.model, state_space=free).simulate(far).y) > 0.6
     again = small_fit(record, limited, out=tmp_path, resume=True)
     assert again.steps == result.steps  # the checkpoint is of the same settings
-    shown = CliRunner().invoke(app, ["info", str(path), "--json"])
-    assert json.loads(shown.stdout)["structure"]["output_limits"] == [[None, 0.5]]
+    assert json.loads(printed("info", path, "--json"))["structure"]["output_limits"] == [[None, 0.5]]
     # Where states explode, outputs that are limited hide it from nobody.
     wild = eqx.tree_at(lambda m: m.f.linear, result.model.state_space, replace_fn=lambda w: 1e3 + 0 * w)
     model = dataclasses.replace(result.model, state_space=wild)

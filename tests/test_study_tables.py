@@ -6,19 +6,17 @@ import json
 from pathlib import Path
 
 import pytest
+from commands import printed
 from studies import QUICK, TINY, write_study
-from typer.testing import CliRunner
 
 from tausid import ConfigError, StorageError
-from tausid.cli.commands import app
 from tausid.results.study_results import write_results
 from tausid.study import StudyResults, StudySpec, coordinator, parse_spec, read_results, run_study
 
 
-def run(*arguments: object) -> str:
-    """What a command prints; an error of it is raised here."""
-    environment = {"COLUMNS": "200"}
-    return CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False, env=environment).stdout
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
 
 
 def rows(**columns: list) -> tuple[dict, ...]:
@@ -82,8 +80,8 @@ def test_lists_on_an_axis_are_grouped_tabled_and_drawn(tmp_path):
     write_results(tmp_path, StudyResults("s", found))
     results = read_results(str(tmp_path))
     assert [(group["structure.hidden"], group["best"]) for group in results.summary()] == [((8,), 0.1), ((8, 8), 0.2)]
-    assert "[8, 8]" in run("study", "table", tmp_path)
-    run("study", "plot", tmp_path, "--out", tmp_path / "boxes.svg")
+    assert "[8, 8]" in printed("study", "table", tmp_path)
+    printed("study", "plot", tmp_path, "--out", tmp_path / "boxes.svg")
     assert "[8, 8]" in (tmp_path / "boxes.svg").read_text()
 
 
@@ -106,37 +104,37 @@ def test_runs_are_compared_by_the_test_error_or_what_comes_nearest(tmp_path):
     assert results.summary()[0]["mean"] == pytest.approx(0.2)
     assert StudyResults("s", rows(**{"test_rmse": [None], "test_rmse:y2": [0.1]})).score == "test_rmse:y2"
     write_results(tmp_path, results)
-    assert "validation_rmse" in run("study", "table", tmp_path)
+    assert "validation_rmse" in printed("study", "table", tmp_path)
 
 
 def test_a_table_of_failures_says_why(tmp_path):
     failed = ({"status": "failed", "run": "seed=0", "seed": 0, "message": "too short"},)
     write_results(tmp_path, StudyResults("s", failed))
     assert StudyResults("s", failed).summary()[0]["scored"] == 0
-    assert "No run has a test_rmse. 1 of 1 failed, the first one: too short" in run("study", "table", tmp_path)
-    printed = run("study", "table", tmp_path, "--runs")
-    assert "seed=0" in printed
-    assert "too short" in printed
+    assert "No run has a test_rmse. 1 of 1 failed, the first one: too short" in printed("study", "table", tmp_path)
+    said = printed("study", "table", tmp_path, "--runs")
+    assert "seed=0" in said
+    assert "too short" in said
 
 
 def test_a_table_is_printed_from_the_results_alone(tmp_path):
     found = rows(run=["nx=2,seed=0", "nx=2,seed=1", "nx=3,seed=0"], nx=[2, 2, 3], test_rmse=[0.25, 0.75, 0.125])
     write_results(tmp_path, StudyResults("s", found))
     assert [path.name for path in tmp_path.iterdir()] == ["results.csv"]  # no journal, no runs
-    groups = json.loads(run("study", "table", tmp_path, "--json"))["groups"]
+    groups = json.loads(printed("study", "table", tmp_path, "--json"))["groups"]
     assert [(group["nx"], group["runs"], group["median"]) for group in groups] == [(2, 2, 0.5), (3, 1, 0.125)]
-    printed = run("study", "table", tmp_path)
-    assert "3 finished runs, test_rmse" in printed and "0.125" in printed
-    assert "nx=2,seed=1" in run("study", "table", tmp_path, "--runs")
+    said = printed("study", "table", tmp_path)
+    assert "3 finished runs, test_rmse" in said and "0.125" in said
+    assert "nx=2,seed=1" in printed("study", "table", tmp_path, "--runs")
     assert [path.name for path in tmp_path.iterdir()] == ["results.csv"]
 
 
 def test_a_table_before_the_first_run_has_ended_says_so(tmp_path):
     write_results(tmp_path, StudyResults("s", ()))
-    assert "no run has finished yet" in run("study", "table", tmp_path)
-    assert "no run has finished yet" in run("study", "table", tmp_path, "--runs")
+    assert "no run has finished yet" in printed("study", "table", tmp_path)
+    assert "no run has finished yet" in printed("study", "table", tmp_path, "--runs")
     with pytest.raises(ConfigError, match="a box plot must have finished runs"):
-        run("study", "plot", tmp_path, "--by", "tau", "--out", tmp_path / "boxes.svg")
+        printed("study", "plot", tmp_path, "--by", "tau", "--out", tmp_path / "boxes.svg")
 
 
 @pytest.mark.parametrize("name", ["1", "null", "true", "[1]", '"quoted"', "NaN", "plain"])
@@ -149,18 +147,20 @@ def test_a_plot_refuses_what_it_cannot_draw(tmp_path):
     write_results(tmp_path, StudyResults("s", rows(tau=[1.0, 2.0], test_rmse=[0.1, 0.2])))
     picture = ("--out", tmp_path / "boxes.svg")
     with pytest.raises(ConfigError, match="`--mark` must be NAME=NUMBER; got 'BLA=abc'"):
-        run("study", "plot", tmp_path, "--mark", "BLA=abc", *picture)
+        printed("study", "plot", tmp_path, "--mark", "BLA=abc", *picture)
     with pytest.raises(ConfigError, match="unknown score 'nonsense'"):
-        run("study", "plot", tmp_path, "--score", "nonsense", *picture)
+        printed("study", "plot", tmp_path, "--score", "nonsense", *picture)
 
 
-def test_a_study_that_cannot_begin_is_not_to_be_resumed(tmp_path):
+def test_a_study_that_cannot_begin_is_not_to_be_resumed(tmp_path, capfd):
     spec = write_study(tmp_path / "s", QUICK, "seed = [0]")
     (tmp_path / "file").touch()
-    result = CliRunner().invoke(app, ["study", "run", str(spec), "--out", str(tmp_path / "file")])
-    assert result.exit_code == 2
-    assert "must be writable" in result.stderr
-    assert "--resume" not in result.stderr
+    with pytest.raises(SystemExit) as ended:
+        printed("study", "run", spec, "--out", tmp_path / "file")
+    said = capfd.readouterr().err
+    assert ended.value.code == 2
+    assert "must be writable" in said
+    assert "--resume" not in said
 
 
 def test_a_study_in_a_folder_of_its_own_keeps_a_copy_of_its_spec(tmp_path, monkeypatch):

@@ -15,10 +15,12 @@ if TYPE_CHECKING or "jaxtyping" in sys.modules:
     from jaxtyping import Complex as Complex
     from jaxtyping import Float as Float
     from jaxtyping import Int as Int
+    from numpy.typing import ArrayLike as ArrayLike
 else:
 
     class _Unchecked:
         def __class_getitem__(cls, item: Any) -> Any:
             return Any
 
+    ArrayLike = Any
     Bool = Complex = Float = Int = _Unchecked

@@ -7,11 +7,13 @@ its format, and a checksum over all of it.
 from __future__ import annotations
 
 import contextlib
+import csv
 import hashlib
+import io
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,20 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> Path:
             Path(temporary).unlink(missing_ok=True)
             raise
     return path
+
+
+def csv_cell(value: float | int) -> str:
+    """A number as a CSV cell that gives the same number when it is read; empty for NaN."""
+    return "" if value != value else repr(value)
+
+
+def csv_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A CSV table as text."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:

@@ -15,7 +15,8 @@ def main() -> None:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     try:
-        app()
+        app.run(sys.argv[1:])
+        sys.exit(0)
     except TausidError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1 if isinstance(error, DivergenceError) else 2)

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
+from tausid import __version__
+from tausid.cli.arguments import Argument, Commands, Option
 from tausid.cli.options import (
     X0,
     Data,
@@ -34,39 +34,11 @@ from tausid.cli.plot import plot_app
 from tausid.cli.report import report_command
 from tausid.cli.study import app as study_app
 
-app = typer.Typer(
-    name="tausid",
-    help="Continuous-time nonlinear system identification with state derivative normalization.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-datasets_app = typer.Typer(help="Benchmark records by name.", no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(datasets_app, name="datasets")
-app.add_typer(plot_app, name="plot")
-app.add_typer(study_app, name="study")
-app.command("report")(report_command)
+app = Commands("Continuous-time nonlinear system identification with state derivative normalization.", __version__)
+datasets_app = Commands("Benchmark records by name.")
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
-        from tausid import __version__
-
-        print(__version__)
-        raise typer.Exit
-
-
-@app.callback()
-def _program(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
-    pass
-
-
-@app.command()
+@app.command("fit")
 def fit(
     data: Data,
     input: Inputs = None,
@@ -76,37 +48,33 @@ def fit(
     unit: Units = None,
     fill: Fill = None,
     prepare: Prepare = None,
-    tau: Annotated[
-        str, typer.Option(help="bla, spectrum, trained, or seconds (one per state separated by commas).")
-    ] = "bla",
-    train_tau: Annotated[bool, typer.Option("--train-tau", help="Train tau, from what --tau says on.")] = False,
-    nx: Annotated[int | None, typer.Option(help="Number of states; by default the recipe's.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the initial weights and of the windows.")] = 0,
+    tau: Annotated[str, Option(help="bla, spectrum, trained, or seconds (one per state separated by commas).")] = "bla",
+    train_tau: Annotated[bool, Option("--train-tau", help="Train tau, from what --tau says on.")] = False,
+    nx: Annotated[int | None, Option(help="Number of states; by default the recipe's.")] = None,
+    seed: Annotated[int, Option(help="Seed of the initial weights and of the windows.")] = 0,
     ensemble: Annotated[
-        int | None, typer.Option(help="Train so many models, with seeds from --seed on, and simulate them as one.")
+        int | None, Option(help="Train so many models, with seeds from --seed on, and simulate them as one.")
     ] = None,
-    keep: Annotated[int | None, typer.Option(help="Members to keep: the best on held-out data.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes for the ensemble; one per core.")] = None,
-    physics: Annotated[str | None, typer.Option(help="Known equations: CascadedTanks or MassWithFriction.")] = None,
-    iterations: Annotated[int | None, typer.Option(help="Most iterations of Levenberg-Marquardt.")] = None,
-    hidden: Annotated[str | None, typer.Option(help="Widths of the hidden layers, such as 20 or 64,64.")] = None,
-    activation: Annotated[str | None, typer.Option(help="leaky_relu, tanh, relu, elu, sigmoid, ...")] = None,
-    recipe: Annotated[str, typer.Option(help="default, windows or paper.")] = "default",
-    protocol: Annotated[str, typer.Option(help="clean, or paper, which validates on test data.")] = "clean",
+    keep: Annotated[int | None, Option(help="Members to keep: the best on held-out data.")] = None,
+    workers: Annotated[int | None, Option(help="Processes for the ensemble; one per core.")] = None,
+    physics: Annotated[str | None, Option(help="Known equations: CascadedTanks or MassWithFriction.")] = None,
+    iterations: Annotated[int | None, Option(help="Most iterations of Levenberg-Marquardt.")] = None,
+    hidden: Annotated[str | None, Option(help="Widths of the hidden layers, such as 20 or 64,64.")] = None,
+    activation: Annotated[str | None, Option(help="leaky_relu, tanh, relu, elu, sigmoid, ...")] = None,
+    recipe: Annotated[str, Option(help="default, windows or paper.")] = "default",
+    protocol: Annotated[str, Option(help="clean, or paper, which validates on test data.")] = "clean",
     validation: Annotated[
-        list[str] | None, typer.Option(help="File or folder to choose the best model with; repeat for several.")
+        list[str] | None, Option(help="File or folder to choose the best model with; repeat for several.")
     ] = None,
-    test: Annotated[
-        list[str] | None, typer.Option(help="File or folder to score at the end; repeat for several.")
-    ] = None,
-    test_input: Annotated[list[str] | None, typer.Option(help="Input column of the test record.")] = None,
-    test_output: Annotated[list[str] | None, typer.Option(help="Output column of the test record.")] = None,
+    test: Annotated[list[str] | None, Option(help="File or folder to score at the end; repeat for several.")] = None,
+    test_input: Annotated[list[str] | None, Option(help="Input column of the test record.")] = None,
+    test_output: Annotated[list[str] | None, Option(help="Output column of the test record.")] = None,
     skip: Skip = None,
-    set: Annotated[list[str] | None, typer.Option("--set", help="A setting, such as trainer.iterations=60.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/... by default.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
-    report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")] = True,
+    set: Annotated[list[str] | None, Option("--set", help="A setting, such as trainer.iterations=60.")] = None,
+    out: Annotated[Path | None, Option(help="Folder of the run; runs/... by default.")] = None,
+    resume: Annotated[bool, Option("--resume", help="Go on with the run in --out.")] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace the run in --out.")] = False,
+    report: Annotated[bool, Option(help="Write report.html.")] = True,
     json: Json = False,
 ) -> None:
     """Identify a model from measured data, score it by free-run simulation, and save it."""
@@ -147,7 +115,7 @@ def fit(
     )
     if result.status == "interrupted":
         print(f"{result.message}\nresume with: {_command(folder)} --resume", file=sys.stderr)
-        raise typer.Exit(130)
+        raise SystemExit(130)
     run = Run.from_result(result, train=records.train, tests=records.tests, skip=skip)
     sources = file_sums(source_files([*data, *(validation or ()), *(test or ())]))
     run = replace(run, name=records.name, command=_command(folder), sources=sources)
@@ -162,10 +130,10 @@ def fit(
         print_pairs({**paths, **page})
     if result.status == "diverged":
         print(f"error: {result.message}", file=sys.stderr)
-        raise typer.Exit(1)
+        raise SystemExit(1)
 
 
-@app.command()
+@app.command("look")
 def look(
     data: OneFile,
     input: Inputs = None,
@@ -175,7 +143,7 @@ def look(
     fill: Fill = None,
     prepare: Prepare = None,
     part: Part = None,
-    plot: Annotated[Path | None, typer.Option(help="Picture to write: PNG, SVG or PDF.")] = None,
+    plot: Annotated[Path | None, Option(help="Picture to write: PNG, SVG or PDF.")] = None,
     json: Json = False,
 ) -> None:
     """Take a first look at data: channels, clock, gaps, limits, excitation, and what to do about them."""
@@ -195,7 +163,7 @@ def look(
         print_inspection(found, picture)
 
 
-@app.command()
+@app.command("tau")
 def tau(
     data: Data,
     input: Inputs = None,
@@ -204,17 +172,17 @@ def tau(
     time: Time = None,
     fill: Fill = None,
     prepare: Prepare = None,
-    method: Annotated[str, typer.Option(help="bla, spectrum, trained or cv.")] = "bla",
-    nx: Annotated[str, typer.Option(help="Order of the linear approximation, or auto.")] = "auto",
-    hold: Annotated[str, typer.Option(help="Inputs between samples: zero or first.")] = "zero",
-    trials: Annotated[int | None, typer.Option(help="Fits of a cross-validation; 20 by default.")] = None,
-    search: Annotated[str | None, typer.Option(help="Cross-validation by tpe (default) or grid.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the fits, for trained and cv; 0 by default.")] = None,
-    set: Annotated[list[str] | None, typer.Option("--set", help="A setting of the fits, as KEY=VALUE.")] = None,
+    method: Annotated[str, Option(help="bla, spectrum, trained or cv.")] = "bla",
+    nx: Annotated[str, Option(help="Order of the linear approximation, or auto.")] = "auto",
+    hold: Annotated[str, Option(help="Inputs between samples: zero or first.")] = "zero",
+    trials: Annotated[int | None, Option(help="Fits of a cross-validation; 20 by default.")] = None,
+    search: Annotated[str | None, Option(help="Cross-validation by tpe (default) or grid.")] = None,
+    seed: Annotated[int | None, Option(help="Seed of the fits, for trained and cv; 0 by default.")] = None,
+    set: Annotated[list[str] | None, Option("--set", help="A setting of the fits, as KEY=VALUE.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of a training or cross-validation; resumed if it holds one.")
+        Path | None, Option(help="Folder of a training or cross-validation; resumed if it holds one.")
     ] = None,
-    plot: Annotated[Path | None, typer.Option(help="Picture to write: PNG, SVG or PDF.")] = None,
+    plot: Annotated[Path | None, Option(help="Picture to write: PNG, SVG or PDF.")] = None,
     json: Json = False,
 ) -> None:
     """Say what tau should be, and why."""
@@ -237,11 +205,11 @@ def tau(
         print_pairs({**describe_estimate(found, records[0]), **paths})
 
 
-@app.command()
+@app.command("simulate")
 def simulate(
     model: ModelFile,
     data: OneFile,
-    out: Annotated[Path, typer.Option(help="CSV file to write.")],
+    out: Annotated[Path, Option(help="CSV file to write.")],
     input: Inputs = None,
     output: Outputs = None,
     ts: Ts = None,
@@ -249,7 +217,7 @@ def simulate(
     fill: Fill = None,
     prepare: Prepare = None,
     part: Part = None,
-    dt: Annotated[float | None, typer.Option(help="Seconds between simulated samples.")] = None,
+    dt: Annotated[float | None, Option(help="Seconds between simulated samples.")] = None,
     x0: X0 = None,
 ) -> None:
     """Simulate a model over the inputs of a record and write the outputs to a CSV file."""
@@ -265,7 +233,7 @@ def simulate(
           f"initial state ({simulation.initial_state}): {path}")  # fmt: skip
 
 
-@app.command()
+@app.command("evaluate")
 def evaluate(
     model: ModelFile,
     data: Data,
@@ -284,21 +252,22 @@ def evaluate(
     import tausid
     from tausid.cli.printing import print_json, print_scores
     from tausid.data.sources import read_part
-    from tausid.results.runs import describe_model, score_dict
 
     loaded = tausid.load_model(model)
     records = read_part(data, read_columns(input, output, ts, time, fill=fill, prepare=prepare), part)
     scores = tausid.evaluate_records(loaded, records, skip=skip, x0=x0)
-    if json:
-        print_json({**score_dict(scores), **describe_model(loaded, model)})
-    else:
+    if not json:
         print_scores({"": scores}, loaded)
+        return
+    from tausid.results.runs import describe_model, score_dict
+
+    print_json({**score_dict(scores), **describe_model(loaded, model)})
 
 
-@app.command()
+@app.command("info")
 def info(
-    model: Annotated[Path | None, typer.Argument(metavar="[MODEL]", help="A model file.")] = None,
-    engines: Annotated[bool, typer.Option("--engines", help="Say which engine computes here, and why.")] = False,
+    model: Annotated[Path | None, Argument(metavar="MODEL", help="A model file.")] = None,
+    engines: Annotated[bool, Option("--engines", help="Say which engine computes here, and why.")] = False,
     json: Json = False,
 ) -> None:
     """Say what a model file holds, or which engine computes on this machine."""
@@ -343,10 +312,10 @@ def info(
         print_pairs({**{name: value for name, value in flat.items() if name not in ("physics", "members")}, **also})
 
 
-@app.command()
+@app.command("demo")
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("demo"),
-    iterations: Annotated[int | None, typer.Option(help="Most iterations; by default the recipe's.")] = None,
+    out: Annotated[Path, Option(help="Folder to write to.")] = Path("demo"),
+    iterations: Annotated[int | None, Option(help="Most iterations; by default the recipe's.")] = None,
 ) -> None:
     """Identify the cascaded tanks, from data to a model, scores, a picture and a report."""
     from tausid.cli.demo import run_demo
@@ -364,7 +333,7 @@ def list_datasets() -> None:
 
 
 @datasets_app.command("get")
-def get_dataset(name: Annotated[str, typer.Argument(help="Name of the dataset.")]) -> None:
+def get_dataset(name: Annotated[str, Argument(metavar="NAME", help="Name of the dataset.")]) -> None:
     """Find or download a dataset, check it, and say where its files lie."""
     from tausid.data import datasets
 
@@ -373,6 +342,11 @@ def get_dataset(name: Annotated[str, typer.Argument(help="Name of the dataset.")
         print(path)
     if not paths:
         print(f"note: {name} is simulated and has no files", file=sys.stderr)
+
+
+for _name, _group in {"datasets": datasets_app, "plot": plot_app, "study": study_app}.items():
+    app.add(_name, _group)
+app.command("report")(report_command)
 
 
 def _command(folder: Path) -> str:

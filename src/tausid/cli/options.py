@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from tausid.cli.arguments import Argument, Option
 from tausid.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,35 +16,29 @@ if TYPE_CHECKING:
 
 Data = Annotated[
     list[str],
-    typer.Argument(
-        metavar="DATA...", help="CSV, MATLAB, Parquet or HDF5 files, folders of them, or @NAME of a known dataset."
-    ),
+    Argument(metavar="DATA", help="CSV, MATLAB, Parquet or HDF5 files, folders of them, or @NAME of a known dataset."),
 ]
 OneFile = Annotated[
-    str, typer.Argument(metavar="DATA", help="A CSV, MATLAB, Parquet or HDF5 file, or @NAME of a known dataset.")
+    str, Argument(metavar="DATA", help="A CSV, MATLAB, Parquet or HDF5 file, or @NAME of a known dataset.")
 ]
-ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file that `tausid fit` wrote.")]
-Inputs = Annotated[list[str] | None, typer.Option("--input", help="Input column; repeat for several.")]
-Outputs = Annotated[list[str] | None, typer.Option("--output", help="Output column; repeat for several.")]
-Ts = Annotated[float | None, typer.Option("--ts", help="Sampling time in seconds.")]
-Time = Annotated[str | None, typer.Option("--time", help="Time column in seconds, instead of --ts.")]
-Units = Annotated[list[str] | None, typer.Option("--unit", help="Unit of a channel, as NAME=UNIT; all or none.")]
-Fill = Annotated[str | None, typer.Option("--fill", help="Missing inputs: hold or linear; else an error.")]
+ModelFile = Annotated[Path, Argument(metavar="MODEL", help="A model file that `tausid fit` wrote.")]
+Inputs = Annotated[list[str] | None, Option("--input", help="Input column; repeat for several.")]
+Outputs = Annotated[list[str] | None, Option("--output", help="Output column; repeat for several.")]
+Ts = Annotated[float | None, Option("--ts", help="Sampling time in seconds.")]
+Time = Annotated[str | None, Option("--time", help="Time column in seconds, instead of --ts.")]
+Units = Annotated[list[str] | None, Option("--unit", help="Unit of a channel, as NAME=UNIT; all or none.")]
+Fill = Annotated[str | None, Option("--fill", help="Missing inputs: hold or linear; else an error.")]
 Prepare = Annotated[
     list[str] | None,
-    typer.Option("--prepare", help='A step such as "decimate 10" or "trim 0 20"; repeat for several, in order.'),
+    Option("--prepare", help='A step such as "decimate 10" or "trim 0 20"; repeat for several, in order.'),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-Skip = Annotated[
-    int | None, typer.Option("--skip", min=0, help="Leading samples not to score; max(na, nb) by default.")
-]
+Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")]
+Skip = Annotated[int | None, Option("--skip", least=0, help="Leading samples not to score; max(na, nb) by default.")]
 X0 = Annotated[
     str | None,
-    typer.Option("--x0", help="Initial state: encoder, or refine (least squares over the next samples)."),
+    Option("--x0", help="Initial state: encoder, or refine (least squares over the next samples)."),
 ]
-Part = Annotated[
-    str | None, typer.Option("--part", help="Which part of a known dataset: train or test; test by default.")
-]
+Part = Annotated[str | None, Option("--part", help="Which part of a known dataset: train or test; test by default.")]
 
 
 HAVE_OPTIONS = (

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from tausid.cli.arguments import Argument, Commands, Option
 from tausid.cli.options import Inputs, OneFile, Outputs, Part, Skip, Time, Ts, Units, read_columns
 from tausid.errors import ConfigError
 
@@ -16,19 +15,19 @@ if TYPE_CHECKING:
 
     from tausid.model.ensembles import AnyModel
 
-plot_app = typer.Typer(help="Figures, written as PNG, SVG or PDF.", no_args_is_help=True, rich_markup_mode=None)
+plot_app = Commands("Figures, written as PNG, SVG or PDF.")
 
-Picture = Annotated[Path, typer.Option("--out", help="Picture to write: its ending is .png, .svg or .pdf.")]
-DataOption = Annotated[str, typer.Option("--data", help="A CSV file, or @NAME of a known dataset.")]
-Models = Annotated[list[Path], typer.Argument(metavar="MODEL...", help="Model files, or the folders of runs.")]
+Picture = Annotated[Path, Option("--out", help="Picture to write: its ending is .png, .svg or .pdf.")]
+DataOption = Annotated[str, Option("--data", help="A CSV file, or @NAME of a known dataset.")]
+Models = Annotated[list[Path], Argument(metavar="MODEL", help="Model files, or the folders of runs.")]
 
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `tausid fit` wrote to.")]
+RunFolder = Annotated[Path, Argument(metavar="RUN", help="Folder that `tausid fit` wrote to.")]
 
 
 @plot_app.command("scaling")
 def plot_scaling(
     data: OneFile,
-    tau: Annotated[float, typer.Option(help="The normalization constant in seconds.")],
+    tau: Annotated[float, Option(help="The normalization constant in seconds.")],
     out: Picture,
     input: Inputs = None,
     output: Outputs = None,
@@ -55,7 +54,7 @@ def plot_simulation(
     models: Models,
     data: DataOption,
     out: Picture,
-    label: Annotated[list[str] | None, typer.Option("--label", help="Name of a model; one each, in order.")] = None,
+    label: Annotated[list[str] | None, Option("--label", help="Name of a model; one each, in order.")] = None,
     input: Inputs = None,
     output: Outputs = None,
     ts: Ts = None,
@@ -85,10 +84,10 @@ def plot_simulation(
 
 @plot_app.command("residuals")
 def plot_residuals(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, or the folder of a run.")],
+    model: Annotated[Path, Argument(metavar="MODEL", help="A model file, or the folder of a run.")],
     data: DataOption,
     out: Picture,
-    max_lag: Annotated[int | None, typer.Option(help="Largest lag in samples; 50 by default.")] = None,
+    max_lag: Annotated[int | None, Option(help="Largest lag in samples; 50 by default.")] = None,
     skip: Skip = None,
     input: Inputs = None,
     output: Outputs = None,
@@ -115,7 +114,7 @@ def plot_residuals(
 
 @plot_app.command("states")
 def plot_states(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, or the folder of a run.")],
+    model: Annotated[Path, Argument(metavar="MODEL", help="A model file, or the folder of a run.")],
     data: DataOption,
     out: Picture,
     input: Inputs = None,
@@ -167,12 +166,12 @@ def plot_tau_path(run: RunFolder, out: Picture) -> None:
 def plot_bla(
     data: OneFile,
     out: Picture,
-    nx: Annotated[int | None, typer.Option(help="Order; chosen by itself by default.")] = None,
-    hold: Annotated[str, typer.Option(help="Inputs between samples: zero or first.")] = "zero",
+    nx: Annotated[int | None, Option(help="Order; chosen by itself by default.")] = None,
+    hold: Annotated[str, Option(help="Inputs between samples: zero or first.")] = "zero",
     period: Annotated[
-        int | None, typer.Option(help="Samples per period of a periodic input: draws noise and distortion, too.")
+        int | None, Option(help="Samples per period of a periodic input: draws noise and distortion, too.")
     ] = None,
-    skip_periods: Annotated[int, typer.Option(help="Leading periods to leave out.")] = 0,
+    skip_periods: Annotated[int, Option(help="Leading periods to leave out.")] = 0,
     input: Inputs = None,
     output: Outputs = None,
     ts: Ts = None,

@@ -6,9 +6,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-
 if TYPE_CHECKING:
     from tausid.model.ensembles import AnyModel
     from tausid.model.evaluation import Score, Scores
@@ -30,21 +27,21 @@ def print_scores(scores: Mapping[str, Scores], model: AnyModel) -> None:
         scores: scores by the role of their records, such as `train`; an empty role is not shown.
         model: the model, for the outputs' units.
     """
-    table = Table(title="free-run simulation")
-    for name in ("record", "output", "RMSE", "NRMSE", "fit %", "scored", "skipped"):
-        table.add_column(name, justify="left" if name in ("record", "output") else "right")
-    for label, score in _labelled(scores):
-        for output, unit in zip(score.rmse, model.output_units, strict=True):
-            table.add_row(
-                label,
-                output,
-                f"{score.rmse[output]:.4g} {unit}".rstrip(),
-                f"{score.nrmse[output]:.4f}",
-                f"{score.fit_percent[output]:.2f}",
-                str(score.n_scored),
-                str(score.n_skipped),
-            )
-    Console().print(table)
+    rows = [
+        (
+            label,
+            output,
+            f"{score.rmse[output]:.4g} {unit}".rstrip(),
+            f"{score.nrmse[output]:.4f}",
+            f"{score.fit_percent[output]:.2f}",
+            str(score.n_scored),
+            str(score.n_skipped),
+        )
+        for label, score in _labelled(scores)
+        for output, unit in zip(score.rmse, model.output_units, strict=True)
+    ]
+    print("free-run simulation")
+    print_columns(("record", "output", "RMSE", "NRMSE", "fit %", "scored", "skipped"), rows)
 
 
 def _labelled(scores: Mapping[str, Scores]) -> Iterator[tuple[str, Score]]:

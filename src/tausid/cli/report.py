@@ -6,14 +6,13 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from tausid.cli.arguments import Argument, Option
 from tausid.errors import MissingExtraError
 
 
 def report_command(
-    folder: Annotated[Path, typer.Argument(metavar="RUN_OR_STUDY", help="Folder of a run or of a study.")],
-    out: Annotated[Path | None, typer.Option(help="Page to write; report.html in the folder by default.")] = None,
+    folder: Annotated[Path, Argument(metavar="RUN_OR_STUDY", help="Folder of a run or of a study.")],
+    out: Annotated[Path | None, Option(help="Page to write; report.html in the folder by default.")] = None,
 ) -> None:
     """Write one self-contained page on a run or a study."""
     from tausid.results.report import write_report

@@ -7,15 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from tausid.data.records import Record
-from tausid.engine.engines import describe_engine
-from tausid.engine.fused import fused_missing, instruction_sets
 from tausid.errors import ConfigError
 from tausid.model.course import Simulation
 from tausid.model.ensembles import AnyModel
-from tausid.results.runs import HISTORY, MODEL, RECORDS, RESULT, csv_cell, csv_table
-from tausid.storage import write_text
-from tausid.training.checkpoint import FILE_NAME as CHECKPOINT
-from tausid.training.ensemble import member_folder
+from tausid.storage import csv_cell, csv_table, write_text
 
 
 def prepare_run(out: Path | None, name: str, seed: int, *, resume: bool, overwrite: bool) -> Path:
@@ -34,6 +29,10 @@ def prepare_run(out: Path | None, name: str, seed: int, *, resume: bool, overwri
     Raises:
         ConfigError: it holds a run and neither was asked for, or both were; or --resume without --out.
     """
+    from tausid.results.runs import HISTORY, MODEL, RECORDS, RESULT
+    from tausid.training.checkpoint import FILE_NAME as CHECKPOINT
+    from tausid.training.ensemble import member_folder
+
     if resume and overwrite:
         raise ConfigError("`--resume` and `--overwrite` must not come together; got both. Choose one.")
     if out is None:
@@ -59,6 +58,9 @@ def describe_engines(model: AnyModel | None) -> dict[str, str]:
     Returns:
         Sentences by what they are about.
     """
+    from tausid.engine.engines import describe_engine
+    from tausid.engine.fused import fused_missing, instruction_sets
+
     missing = fused_missing()
     taken = "scan" if missing else "fused, for residual networks of one to four hidden layers and a fixed step"
     if model is not None:

@@ -9,34 +9,31 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from rich.console import Console
-from rich.table import Table
-
+from tausid.cli.arguments import Argument, Commands, Option
 from tausid.cli.options import Json, split_pair
 from tausid.errors import ConfigError, ExecutorError, StorageError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from tausid.study import StudyResults, StudyUpdate
 
-app = typer.Typer(
-    help="Many trainings: run them, look at them, compare them.", no_args_is_help=True, rich_markup_mode=None
-)
-Folder = Annotated[Path, typer.Argument(metavar="STUDY", help="A study's folder.")]
+app = Commands("Many trainings: run them, look at them, compare them.")
+Folder = Annotated[Path, Argument(metavar="STUDY", help="A study's folder.")]
 ScoreColumn = Annotated[
-    str | None, typer.Option("--score", help="Column to compare; the test error by default, or the validation error.")
+    str | None, Option("--score", help="Column to compare; the test error by default, or the validation error.")
 ]
-By = Annotated[list[str] | None, typer.Option("--by", help="Column to group by; repeat for several.")]
+By = Annotated[list[str] | None, Option("--by", help="Column to group by; repeat for several.")]
 
 
 @app.command("run")
 def run(
-    spec: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="What to run.")],
-    out: Annotated[Path | None, typer.Option(help="Folder of the study; by default that of the spec.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Runs at a time; one per core by default.")] = None,
-    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, tcp://HOST:PORT.")] = None,
-    storage: Annotated[str | None, typer.Option(help="URL of a database, for many machines.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a study that was begun.")] = False,
+    spec: Annotated[Path, Argument(metavar="SPEC.toml", help="What to run.")],
+    out: Annotated[Path | None, Option(help="Folder of the study; by default that of the spec.")] = None,
+    workers: Annotated[int | None, Option(help="Runs at a time; one per core by default.")] = None,
+    scheduler: Annotated[str | None, Option(help="Address of a Dask scheduler, tcp://HOST:PORT.")] = None,
+    storage: Annotated[str | None, Option(help="URL of a database, for many machines.")] = None,
+    resume: Annotated[bool, Option("--resume", help="Go on with a study that was begun.")] = False,
 ) -> None:
     """Run all runs of a study that are not finished yet."""
     from tausid.study import run_study
@@ -56,17 +53,17 @@ def run(
             )
     except KeyboardInterrupt:
         print(f"stopped; nothing is lost. Go on with: {hint}", file=sys.stderr)
-        raise typer.Exit(130) from None
+        raise SystemExit(130) from None
     except (ExecutorError, StorageError) as error:
         print(f"error: {error}" + (f"\nGo on with: {hint}" if shown.begun else ""), file=sys.stderr)
-        raise typer.Exit(2) from None
+        raise SystemExit(2) from None
     print_table(results)
 
 
 @app.command("status")
 def status(
     study: Folder,
-    storage: Annotated[str | None, typer.Option(help="URL of the database, where the study has one.")] = None,
+    storage: Annotated[str | None, Option(help="URL of the database, where the study has one.")] = None,
     json: Json = False,
 ) -> None:
     """Say how far a study is: runs waiting, running, finished, failed."""
@@ -84,7 +81,7 @@ def table(
     study: Folder,
     by: By = None,
     score: ScoreColumn = None,
-    runs: Annotated[bool, typer.Option("--runs", help="One row per run instead of one per group.")] = False,
+    runs: Annotated[bool, Option("--runs", help="One row per run instead of one per group.")] = False,
     json: Json = False,
 ) -> None:
     """Compare the finished runs: how many, best, median, mean, standard deviation, worst."""
@@ -104,15 +101,13 @@ def table(
 @app.command("plot")
 def plot(
     study: Folder,
-    out: Annotated[Path, typer.Option("--out", help="Picture to write: its ending is .png, .svg or .pdf.")],
-    by: Annotated[
-        str | None, typer.Option("--by", help="Column to group by; by default the study's only axis.")
-    ] = None,
+    out: Annotated[Path, Option("--out", help="Picture to write: its ending is .png, .svg or .pdf.")],
+    by: Annotated[str | None, Option("--by", help="Column to group by; by default the study's only axis.")] = None,
     score: ScoreColumn = None,
-    beside: Annotated[Path | None, typer.Option(help="Results of another study to draw beside.")] = None,
-    mark: Annotated[list[str] | None, typer.Option("--mark", help="A value to mark, as NAME=VALUE.")] = None,
-    y_max: Annotated[float | None, typer.Option(help="Upper end of the axis.")] = None,
-    unit: Annotated[str, typer.Option(help="Unit of the score.")] = "",
+    beside: Annotated[Path | None, Option(help="Results of another study to draw beside.")] = None,
+    mark: Annotated[list[str] | None, Option("--mark", help="A value to mark, as NAME=VALUE.")] = None,
+    y_max: Annotated[float | None, Option(help="Upper end of the axis.")] = None,
+    unit: Annotated[str, Option(help="Unit of the score.")] = "",
 ) -> None:
     """Draw a box plot of the scores over an axis."""
     from tausid.cli.plot import write_picture
@@ -216,6 +211,9 @@ def _describe_failures(results: StudyResults) -> str:
 
 
 def _print_rows(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     made = Table(title=title)
     for name in columns:
         made.add_column(name, justify="right", overflow="fold")
@@ -242,6 +240,7 @@ class _Shown:
 
     def __enter__(self) -> _Shown:
         if sys.stderr.isatty():
+            from rich.console import Console
             from rich.live import Live
 
             self._live = Live(console=Console(stderr=True), refresh_per_second=2)
@@ -278,6 +277,8 @@ def _waits_for_workers(update: StudyUpdate) -> bool:
 
 
 def _live_table(update: StudyUpdate) -> Table:
+    from rich.table import Table
+
     made = Table(title=f"study {update.name}", show_header=False)
     counts = update.counts
     made.add_row("done", f"{counts.finished} of {sum(vars(counts).values())}")

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tausid.data import datasets
-from tausid.data.preparation import prepare
 from tausid.data.readers import ENDINGS, read
 from tausid.data.records import Dataset, Record
 from tausid.errors import ConfigError, DataError
@@ -61,7 +59,7 @@ def read_record(data: str, columns: Columns) -> Record:
     record = read(
         data, inputs=inputs, outputs=outputs, ts=columns.ts, time=columns.time, units=columns.units, fill=columns.fill
     )
-    return prepare(record, *(columns.prepare or ()))
+    return _prepared([record], columns)[0]
 
 
 def read_records(data: Sequence[str], columns: Columns) -> tuple[Record, ...]:
@@ -101,7 +99,11 @@ def read_part(data: Sequence[str], columns: Columns, part: str | None) -> tuple[
 
 
 def _prepared(records: Sequence[Record], columns: Columns) -> tuple[Record, ...]:
-    return tuple(prepare(record, *(columns.prepare or ())) for record in records)
+    if not columns.prepare:
+        return tuple(records)
+    from tausid.data.preparation import prepare
+
+    return tuple(prepare(record, *columns.prepare) for record in records)
 
 
 def read_fit_data(
@@ -143,6 +145,8 @@ def _known_dataset(data: Sequence[str]) -> str | None:
 
 def source_files(data: Sequence[str]) -> list[str]:
     """The files behind what was given: those of folders and of known datasets, too."""
+    from tausid.data import datasets
+
     known = [str(path) for item in data if item.startswith("@") for path in datasets.fetch(item.removeprefix("@"))]
     return [*known, *(path for item in data if not item.startswith("@") for path in _files(item))]
 
@@ -153,4 +157,6 @@ def _load(data: str, columns: Columns, **options: Any) -> Dataset:
     for name, value in {**described, "--unit": columns.units, "--fill": columns.fill, **options}.items():
         if value:
             raise ConfigError(f"`{name}` is for files; {data} is a known dataset with its own channels. Leave it out.")
+    from tausid.data import datasets
+
     return datasets.load(data.removeprefix("@"))

@@ -90,8 +90,8 @@ def why_not(*networks: Any) -> str | None:
 class Shape:
     """The sizes of a network, which decide where its weights lie in the vector of parameters.
 
-    For each output the row [linear, hidden, monomials, bias] of the last layer; then for each hidden layer the weights of
-    each of its inputs, and its biases.
+    For each output the row [linear, hidden, monomials, bias] of the last layer; then for each hidden layer the weights
+    of each of its inputs, and its biases.
 
     Args:
         n_in: inputs.

@@ -18,12 +18,12 @@ from tausid.errors import ConfigError, unknown_name
 from tausid.shapes import Array, Float
 
 
-def _sigmoid(z: np.ndarray) -> np.ndarray:
+def _sigmoid(z: Array) -> Array:
     return 0.5 * (1.0 + np.tanh(0.5 * z))
 
 
 # With numpy; those of jax.nn have the same names and values.
-ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "leaky_relu": lambda z: np.where(z >= 0, z, 0.01 * z),  # the slope below zero is that of the paper
     "relu": lambda z: np.maximum(z, 0.0),
     "tanh": np.tanh,
@@ -78,7 +78,7 @@ class Network(Tree):
     @classmethod
     def random(
         cls,
-        rng: np.random.Generator,
+        rng: np.random.Generator | None,
         n_in: int,
         n_out: int,
         *,
@@ -161,7 +161,7 @@ class MLP(Tree):
     @classmethod
     def random(
         cls,
-        rng: np.random.Generator,
+        rng: np.random.Generator | None,
         sizes: Sequence[int],
         *,
         activation: str,
@@ -206,7 +206,7 @@ def monomials(z: Float[Array, "*batch n_in"], degree: int) -> Float[Array, "*bat
 
 
 def random_layers(
-    rng: np.random.Generator,
+    rng: np.random.Generator | None,
     sizes: Sequence[int],
     biased: Sequence[int],
     weight_range: float,
@@ -219,6 +219,6 @@ def random_layers(
     return weights, tuple(uniform(rng, (size,), bias_range, dtype) for size in biased)
 
 
-def uniform(rng: np.random.Generator, shape: tuple[int, ...], limit: float, dtype: type) -> np.ndarray:
-    """An array with entries uniform in [-limit, limit]; nothing is drawn where the limit is zero."""
-    return rng.uniform(-limit, limit, shape).astype(dtype) if limit > 0 else np.zeros(shape, dtype)
+def uniform(rng: np.random.Generator | None, shape: tuple[int, ...], limit: float, dtype: type) -> np.ndarray:
+    """An array with entries uniform in [-limit, limit]; zeros where the limit is zero or nothing draws."""
+    return np.zeros(shape, dtype) if rng is None or limit <= 0 else rng.uniform(-limit, limit, shape).astype(dtype)

@@ -43,10 +43,13 @@ def build_state_space(
     nu: int,
     ny: int,
     n_records: int,
-    rng: np.random.Generator,
+    rng: np.random.Generator | None,
     physics: KnownPart | None = None,
 ) -> StateSpace:
-    """An untrained model with random weights; a network that corrects known equations starts at zero."""
+    """An untrained model with random weights; a network that corrects known equations starts at zero.
+
+    Without a generator nothing is drawn: what a file fills.
+    """
     nx = structure.order
     if tau.factor.shape not in ((), (nx,)):
         raise ConfigError(
@@ -83,7 +86,7 @@ def _make_network(
     weights: Weights,
     n_in: int,
     n_out: int,
-    rng: np.random.Generator,
+    rng: np.random.Generator | None,
     *,
     bias: bool = False,
     linear_only: bool = False,
@@ -104,7 +107,7 @@ def _make_network(
     return network.with_readout(np.zeros_like(network.readout)) if weights.nonlinear == "zero" else network
 
 
-def _with_stable_A(f: Network, kind: str, rng: np.random.Generator) -> Network:
+def _with_stable_A(f: Network, kind: str, rng: np.random.Generator | None) -> Network:
     """The state network with a matrix added to A, so that the untrained model settles."""
     nx = f.linear.shape[0]
     linear = f.linear.copy()
@@ -112,8 +115,8 @@ def _with_stable_A(f: Network, kind: str, rng: np.random.Generator) -> Network:
     return replace(f, linear=linear)
 
 
-def _stable_matrix(kind: str, nx: int, rng: np.random.Generator) -> Float[np.ndarray, "nx nx"]:
-    if kind == "-I":
+def _stable_matrix(kind: str, nx: int, rng: np.random.Generator | None) -> Float[np.ndarray, "nx nx"]:
+    if kind == "-I" or rng is None:
         return -np.eye(nx)
     M = rng.uniform(-1.0, 1.0, (nx, nx)) / np.sqrt(nx)
     return -M @ M.T
@@ -127,7 +130,7 @@ def _start_at_zero(network: Network, n_rows: int) -> Network:
 
 
 def _make_initial(
-    structure: Structure, weights: Weights, nu: int, ny: int, n_records: int, rng: np.random.Generator
+    structure: Structure, weights: Weights, nu: int, ny: int, n_records: int, rng: np.random.Generator | None
 ) -> InitialState:
     if structure.initial_state == "free":
         return FreeState.unknown(np.zeros((n_records, structure.order), weights.dtype))
@@ -137,7 +140,7 @@ def _make_initial(
     return Encoder(make(structure, weights, n_in, structure.order, rng), structure.na, structure.nb, sees_time)
 
 
-def _make_mlp(structure: Structure, weights: Weights, n_in: int, n_out: int, rng: np.random.Generator) -> MLP:
+def _make_mlp(structure: Structure, weights: Weights, n_in: int, n_out: int, rng: np.random.Generator | None) -> MLP:
     return MLP.random(
         rng,
         (n_in, *structure.hidden, n_out),

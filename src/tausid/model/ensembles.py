@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tausid.data.records import Record
 from tausid.data.scaling import Scaling
@@ -22,7 +21,7 @@ from tausid.model.physics import AbstractPhysics, KnownPart
 from tausid.model.restore import make_model
 from tausid.model.state_space import StateSpace
 from tausid.model.structure import Integration, Structure
-from tausid.shapes import Float
+from tausid.shapes import ArrayLike, Float
 from tausid.storage import read_arrays, write_arrays
 
 # Share of the members that the trimmed mean leaves out at each end.

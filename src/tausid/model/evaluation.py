@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tausid.data.records import Record, Records, as_records
 from tausid.display import html_table
 from tausid.errors import DataError
 from tausid.model.course import Simulation
 from tausid.model.ensembles import AnyModel
-from tausid.shapes import Float
+from tausid.shapes import ArrayLike, Float
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tausid.data.clocks import held_between, inputs_at, split_steps
 from tausid.data.records import UNIFORM_TOLERANCE, Record
@@ -19,7 +18,7 @@ from tausid.model.initial import FreeState
 from tausid.model.past import at_nominal_times, fill_between, hold_missing, past_is_known
 from tausid.model.state_space import StateSpace
 from tausid.model.structure import Structure
-from tausid.shapes import Float
+from tausid.shapes import ArrayLike, Float
 
 WAYS = ("encoder", "refine")
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tausid.data.clocks import held_between, split_steps
 from tausid.data.records import Record
@@ -27,6 +26,7 @@ from tausid.model.initial_states import StateFinder
 from tausid.model.physics import KnownPart, describe_physics
 from tausid.model.state_space import StateSpace
 from tausid.model.structure import Integration, Structure, as_plain
+from tausid.shapes import ArrayLike
 from tausid.storage import write_arrays
 
 

@@ -44,7 +44,7 @@ def make_model(
             nu=len(content["input_names"]),
             ny=len(content["output_names"]),
             n_records=content["n_records"],
-            rng=np.random.default_rng(0),
+            rng=None,
             physics=known,
         )
         return Model(

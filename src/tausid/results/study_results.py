@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tausid.errors import ConfigError, unknown_name
-from tausid.results.runs import csv_table
-from tausid.storage import write_text
+from tausid.storage import csv_table, write_text
 
 RESULTS = "results.csv"
 OUTCOME = (

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tausid.data.datasets._simulator import (
     Bands,
@@ -23,7 +22,7 @@ from tausid.data.datasets._simulator import (
 )
 from tausid.data.records import Dataset
 from tausid.errors import ConfigError, unknown_name
-from tausid.shapes import Float
+from tausid.shapes import ArrayLike, Float
 
 
 class AbstractPlant(abc.ABC):

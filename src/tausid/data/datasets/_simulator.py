@@ -6,11 +6,10 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tausid.data.records import Dataset, Record, as_columns
 from tausid.errors import ConfigError, DataError
-from tausid.shapes import Float
+from tausid.shapes import ArrayLike, Float
 
 State = tuple[float, ...]
 Bands = tuple[tuple[float, float], ...]

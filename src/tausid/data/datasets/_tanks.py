@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tausid.data.datasets._simulator import (
     State,
@@ -21,7 +20,7 @@ from tausid.data.datasets._simulator import (
 )
 from tausid.data.records import Dataset
 from tausid.errors import ConfigError, unknown_name
-from tausid.shapes import Float
+from tausid.shapes import ArrayLike, Float
 
 # The rim of both tanks, and with it the largest reading of the level sensor, in volts.
 RIM = 10.0

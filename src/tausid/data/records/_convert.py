@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tausid.errors import DataError
-from tausid.shapes import Float
+from tausid.shapes import ArrayLike, Float
 
 
 def as_columns(array: ArrayLike, name: str) -> Float[np.ndarray, "N n"]:

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tausid.data.records._convert import (
     as_columns,
@@ -31,7 +30,7 @@ from tausid.data.records._rules import (
 )
 from tausid.display import html_table
 from tausid.errors import DataError
-from tausid.shapes import Float
+from tausid.shapes import ArrayLike, Float
 
 # Time steps that differ by less than this share of their median count as one clock.
 UNIFORM_TOLERANCE = 1e-3

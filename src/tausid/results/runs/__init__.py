@@ -16,7 +16,7 @@ from tausid.results.runs._folder import (
     score_dict,
     write_run,
 )
-from tausid.results.runs._history import HISTORY, csv_cell, csv_table, history_csv, read_history, write_history
+from tausid.results.runs._history import HISTORY, history_csv, read_history, write_history
 from tausid.results.runs._run import MODEL, Experiment, Run, simulate_all
 
 __all__ = [
@@ -28,8 +28,6 @@ __all__ = [
     "Experiment",
     "Run",
     "best_step",
-    "csv_cell",
-    "csv_table",
     "describe_model",
     "describe_parameters",
     "file_sums",

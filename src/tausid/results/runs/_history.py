@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import io
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tausid.errors import StorageError
-from tausid.storage import write_text
+from tausid.storage import csv_cell, csv_table, write_text
 from tausid.training import HistoryRow
 
 HISTORY = "history.csv"
@@ -78,32 +77,3 @@ def _history_row(row: Mapping[str, str]) -> HistoryRow:
     taus = tuple(float(value) for value in row["tau"].split())
     step = int(numbers.pop("step"))
     return HistoryRow(step=step, tau=taus[0] if len(taus) == 1 else taus, **numbers)
-
-
-def csv_cell(value: float | int) -> str:
-    """A number as a CSV cell that gives the same number when it is read; empty for NaN.
-
-    Args:
-        value: the number.
-
-    Returns:
-        The text.
-    """
-    return "" if value != value else repr(value)
-
-
-def csv_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A CSV table.
-
-    Args:
-        header: names of the columns.
-        rows: the cells of each row.
-
-    Returns:
-        The text.
-    """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return text.getvalue()

@@ -15,7 +15,6 @@ from tausid.model.ensembles import AnyModel
 from tausid.model.evaluation import Score, Scores, score_simulation, score_simulations
 from tausid.training import FitResult, HistoryRow
 from tausid.training.recipe import Recipe
-from tausid.training.start import approximate
 
 MODEL = "model.safetensors"
 # A linear model is found from so many samples at most: more take longer than it is worth.
@@ -146,6 +145,8 @@ def _scores(experiments: Sequence[Experiment]) -> Scores:
 
 def linear_rmse(recipe: Recipe, train: Sequence[Record], experiments: Sequence[Experiment]) -> dict[str, float] | None:
     """RMSE of the best linear approximation of the training records, or of their beginnings, over the judged one."""
+    from tausid.training.start import approximate  # late: simulations need nothing of it
+
     judged = next((e for e in experiments if e.role == "test"), experiments[0])
     parts = [record.part(0, LINEAR_SAMPLES // len(train)) for record in train]
     try:
