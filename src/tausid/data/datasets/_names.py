@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from tausid.data.datasets._benchmarks import BENCHMARKS, Benchmark, find_files
-from tausid.data.datasets._plants import PLANTS, simulate
-from tausid.data.datasets._tanks import simulate_tanks
+from tausid.data.plants import PLANTS, simulate, simulate_tanks
 from tausid.data.records import Dataset
 from tausid.errors import ConfigError, unknown_name
 
@@ -120,11 +119,16 @@ def _get(name: str) -> Benchmark | Simulated:
     return _DATASETS[name]
 
 
+def _tanks_with_steps() -> Dataset:
+    steps = simulate_tanks(seed=RECORD_SEED, excitation="random_steps").test
+    return replace(simulate_tanks(seed=RECORD_SEED), more_tests=(replace(steps, name="steps"),))
+
+
 _DATASETS: dict[str, Benchmark | Simulated] = {
     **BENCHMARKS,
     "simulated_tanks": Simulated(
         "simulated tanks with the benchmark's physics: pump voltage to water level (V), Ts = 4 s, 1024 samples each",
-        partial(simulate_tanks, seed=RECORD_SEED),
+        _tanks_with_steps,
     ),
     **{name: Simulated(plant.summary, partial(simulate, name, seed=RECORD_SEED)) for name, plant in PLANTS.items()},
 }

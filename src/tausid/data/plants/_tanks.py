@@ -10,13 +10,13 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from tausid.data.datasets._simulator import (
+from tausid.data.plants._excitation import multisine, random_steps
+from tausid.data.plants._integrate import (
     State,
     as_signal,
     check_amounts,
     check_ts,
     make_dataset,
-    multisine,
     runge_kutta,
     sample_states,
 )
@@ -97,13 +97,13 @@ def tanks_response(
         >>> tanks_response([0.0, 0.0, 0.0], ts=60.0).round(3)
         array([5.188, 3.596, 0.517])
     """
-    pump = as_signal(u, "pump voltage")
+    pump = as_signal(u, ["pump voltage"])
     check_ts(ts)
     if len(x0) != 2 or not all(0.0 <= level <= RIM for level in x0):
         raise ConfigError(f"`x0` must be two levels from 0 to {RIM:g} V; got {x0!r}. Start inside the tanks.")
     p = parameters or TankParameters()
     levels = sample_states(
-        lambda x, held, h: _advance(x, held, h, p), pump, (float(x0[0]), float(x0[1])), ts=ts, max_step=MAX_STEP
+        lambda x, held, h: _advance(x, held[0], h, p), pump, (float(x0[0]), float(x0[1])), ts=ts, max_step=MAX_STEP
     )
     return levels[:, 1]
 
@@ -159,13 +159,14 @@ def simulate_tanks(
         return pump, np.clip(level + noise * random.standard_normal(length), 0.0, RIM)
 
     return make_dataset(
-        experiment,
+        {"train": experiment, "test": experiment},
+        (samples, samples if test_samples is None else test_samples),
         name="simulated_tanks",
         seed=seed,
-        samples=samples,
-        test_samples=test_samples,
         ts=ts,
-        channels=(("u", "V"), ("y", "V")),
+        inputs=(("u", "V"),),
+        outputs=(("y", "V"),),
+        noise=(noise,),
     )
 
 
@@ -198,11 +199,7 @@ def _multisine(random: np.random.Generator, samples: int, ts: float) -> Float[np
 
 
 def _random_steps(random: np.random.Generator, samples: int, ts: float) -> Float[np.ndarray, " N"]:
-    """Zero mean, unit variance: levels uniform within plus and minus sqrt(3), for uniform times."""
-    count = math.ceil(samples * ts / STEP_SECONDS[0]) + 1
-    ends = np.cumsum(random.uniform(*STEP_SECONDS, count))
-    levels = random.uniform(-math.sqrt(3.0), math.sqrt(3.0), count)
-    return levels[np.searchsorted(ends, np.arange(samples) * ts, side="right")]
+    return random_steps(random, samples, ts=ts, hold=STEP_SECONDS)
 
 
 EXCITATIONS: dict[str, Callable[[np.random.Generator, int, float], np.ndarray]] = {
