@@ -12,7 +12,7 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from tausid import datasets
-from tausid.data.datasets import TankParameters, simulate_tanks, tanks_response
+from tausid.data.plants import TankParameters, simulate_tanks, tanks_response
 from tausid.data.records import Record
 from tausid.errors import ConfigError, DataError
 

@@ -2,10 +2,9 @@
 
 from tausid.data import plants
 from tausid.data.datasets._names import describe, fetch, load, names
-from tausid.data.plants import TankParameters, response, simulate, simulate_tanks, tanks_response
+from tausid.data.plants import response, simulate, simulate_tanks, tanks_response
 
 __all__ = [
-    "TankParameters",
     "describe",
     "fetch",
     "load",

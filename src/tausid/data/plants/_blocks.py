@@ -31,7 +31,7 @@ class LinearPlant(AbstractPlant):
     summary = "simulated plant that is linear, a resonance and a lag: u (V) to y (V), 10 Hz, 1000 samples each"
     inputs = (("u", "V"),)
     outputs = (("y", "V"),)
-    states = ("x (V)", "dx/dt (V/s)", "y (V)")
+    states = (("x", "V"), ("dx/dt", "V/s"), ("y", "V"))
     ts = 0.1
     max_step = 0.02
     samples = 1000
@@ -66,7 +66,7 @@ class DeadZoneValve(AbstractPlant):
     summary = "simulated valve with dead zone and saturation: voltage (V) to position (mm), 20 Hz, 1000 samples each"
     inputs = (("voltage", "V"),)
     outputs = (("position", "mm"),)
-    states = ("position (mm)", "velocity (mm/s)")
+    states = (("position", "mm"), ("velocity", "mm/s"))
     ts = 0.05
     max_step = 0.025
     samples = 1000
@@ -110,7 +110,7 @@ class WienerHammerstein(AbstractPlant):
     summary = "simulated filter, diode and filter: u (V) to y (V), 20 Hz, 2000 samples each"
     inputs = (("u", "V"),)
     outputs = (("y", "V"),)
-    states = ("v (V)", "dv/dt (V/s)", "y (V)", "dy/dt (V/s)")
+    states = (("v", "V"), ("dv/dt", "V/s"), ("y", "V"), ("dy/dt", "V/s"))
     ts = 0.05
     max_step = 0.01
     train = Multisine(((3.0, 1.0),), std=1.0)
@@ -149,7 +149,7 @@ class VanDerPol(AbstractPlant):
     summary = "simulated Van der Pol oscillator, forced: u (1) to y (1), 10 Hz, 1500 samples each"
     inputs = (("u", "1"),)
     outputs = (("y", "1"),)
-    states = ("x (1)", "dx/dt (1/s)")
+    states = (("x", "1"), ("dx/dt", "1/s"))
     ts = 0.1
     max_step = 0.02
     samples = 1500

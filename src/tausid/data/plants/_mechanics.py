@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from tausid.data.plants._excitation import Multisine, Steps, Sweep
 from tausid.data.plants._integrate import State
-from tausid.data.plants._plant import AbstractPlant, parameter
+from tausid.data.plants._plant import AbstractPlant, parameter, tanh
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Duffing(AbstractPlant):
     summary = "simulated mass on a hardening spring: force (N) to position (mm), 600 Hz, 2000 samples each"
     inputs = (("force", "N"),)
     outputs = (("position", "mm"),)
-    states = ("position (m)", "velocity (m/s)")
+    states = (("position", "m"), ("velocity", "m/s"))
     ts = 1 / 600
     max_step = 1 / 9000
     train = Multisine(((150.0, 1.0),), std=10.0)
@@ -77,7 +78,7 @@ class TwoMassDrive(AbstractPlant):
     summary = "simulated drive with an elastic shaft: torque (N m) to motor speed (rad/s), 200 Hz, 2000 samples each"
     inputs = (("torque", "N m"),)
     outputs = (("speed", "rad/s"),)
-    states = ("motor's speed (rad/s)", "load's speed (rad/s)", "twist (rad)")
+    states = (("motor's speed", "rad/s"), ("load's speed", "rad/s"), ("twist", "rad"))
     ts = 0.005
     max_step = 0.001
     train = Multisine(((2.0, 1.0), (50.0, 0.2)), std=1.5)
@@ -120,7 +121,7 @@ class MassChain(AbstractPlant):
     summary = "simulated chain of three masses, lightly damped: force (N) to position (mm), 25 Hz, 2000 samples each"
     inputs = (("force", "N"),)
     outputs = (("position", "mm"),)
-    states = tuple(f"{what} {i}" for what in ("position (m)", "velocity (m/s)") for i in (1, 2, 3))
+    states = tuple((f"{what} {i}", unit) for what, unit in (("position", "m"), ("velocity", "m/s")) for i in (1, 2, 3))
     ts = 0.04
     max_step = 0.004
     train = Multisine(((8.0, 1.0),), std=5.0)
@@ -162,7 +163,7 @@ class SlidingMass(AbstractPlant):
     summary = "simulated mass that slides with friction: force (N) to position (m), 50 Hz, 1500 samples each"
     inputs = (("force", "N"),)
     outputs = (("position", "m"),)
-    states = ("position (m)", "velocity (m/s)")
+    states = (("position", "m"), ("velocity", "m/s"))
     ts = 0.02
     max_step = 0.005
     samples = 1500
@@ -171,11 +172,12 @@ class SlidingMass(AbstractPlant):
     settle = 5.0
     noise = (0.005,)
 
-    def derivative(self, x: State, u: State) -> State:
-        """Velocity and acceleration."""
+    def derivative(self, x: Any, u: Any) -> Any:
+        """Velocity and acceleration, of numbers or of arrays: they are the grey box's equations, too."""
         position, velocity = x
-        friction = self.viscous * velocity + self.coulomb * math.tanh(velocity / self.creep)
-        force = self.gain * u[0] - friction - self.stiffness * position - self.offset
+        (drive,) = u
+        friction = self.viscous * velocity + self.coulomb * tanh(velocity / self.creep)
+        force = self.gain * drive - friction - self.stiffness * position - self.offset
         return velocity, force / self.mass
 
     def output(self, x: State) -> State:
@@ -205,9 +207,9 @@ class RectifiedMotor(AbstractPlant):
     summary = "simulated motor, a speed sensor without sign: voltage (V) to |speed| (rad/s), 25 Hz, 1000 samples each"
     inputs = (("voltage", "V"),)
     outputs = (("speed", "rad/s"),)
-    states = ("speed (rad/s)", "current (A)")
+    states = (("speed", "rad/s"), ("current", "A"))
     ts = 0.04
-    max_step = 0.01
+    max_step = 0.004
     samples = 1000
     train = Multisine(((2.0, 1.0),), std=4.0)
     tests = (Steps(-7.0, 7.0, hold=(0.3, 2.0)),)
@@ -251,9 +253,9 @@ class BoucWen(AbstractPlant):
     summary = "simulated hysteresis (Bouc-Wen benchmark): force (N) to position (mm), 750 Hz, 2000 samples each"
     inputs = (("force", "N"),)
     outputs = (("position", "mm"),)
-    states = ("position (m)", "velocity (m/s)", "hysteretic force (N)")
+    states = (("position", "m"), ("velocity", "m/s"), ("hysteretic force", "N"))
     ts = 1 / 750
-    max_step = 1 / 7500
+    max_step = 1 / 15000
     train = Multisine(((150.0, 1.0),), std=50.0, lowest=5.0)
     tests = (Sweep((20.0, 50.0), amplitude=40.0),)
     settle = 1.0

@@ -18,8 +18,7 @@ class AbstractPlant(abc.ABC):
     it sets:
 
     - `name` and `summary`: what to call it, and one sentence on it;
-    - `inputs` and `outputs`: name and unit of each;
-    - `states`: what the states are, with units;
+    - `inputs`, `outputs` and `states`: name and unit of each;
     - `ts` and `max_step`: sampling time, and longest step of the integration, in seconds;
     - `samples`: length of the training record; a test record is as long;
     - `train` and `tests`: what excites it in the training record, and in each test record; each input has a realization
@@ -34,7 +33,7 @@ class AbstractPlant(abc.ABC):
     summary: ClassVar[str]
     inputs: ClassVar[Channels]
     outputs: ClassVar[Channels]
-    states: ClassVar[tuple[str, ...]]
+    states: ClassVar[Channels]
     ts: ClassVar[float]
     max_step: ClassVar[float]
     samples: ClassVar[int] = 2000
@@ -63,3 +62,8 @@ def parameter(value: float, unit: str, meaning: str) -> Any:
 def parameter_units(plant: type) -> dict[str, str]:
     """The unit of each parameter of a plant, by its name."""
     return {field.name: field.metadata["unit"] for field in dataclasses.fields(plant)}
+
+
+def tanh(x: Any) -> Any:
+    """The hyperbolic tangent of a number, or of arrays of any kind: for equations that a grey box knows, too."""
+    return math.tanh(x) if isinstance(x, float) else x.__array_namespace__().tanh(x)

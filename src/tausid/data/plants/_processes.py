@@ -42,7 +42,7 @@ class Neutralization(AbstractPlant):
     summary = "simulated neutralization, a titration curve: base (ml/s) to pH, Ts = 5 s, 2000 samples each"
     inputs = (("base", "ml/s"),)
     outputs = (("pH", "pH"),)
-    states = ("excess of base behind the mixer (mol/l)", "excess of base in the tank (mol/l)")
+    states = (("excess of base behind the mixer", "mol/l"), ("excess of base in the tank", "mol/l"))
     ts = 5.0
     max_step = 1.0
     train = Multisine(((3e-3, 1.0), (20e-3, 0.2)), std=0.08, mean=0.44)
@@ -88,7 +88,7 @@ class FlowHeater(AbstractPlant):
     summary = "simulated heater, bilinear in its flow: flow (l/s) to temperature (degC), Ts = 5 s, 800 samples each"
     inputs = (("flow", "l/s"),)
     outputs = (("temperature", "degC"),)
-    states = ("water (degC)", "wall (degC)")
+    states = (("water", "degC"), ("wall", "degC"))
     ts = 5.0
     max_step = 1.0
     samples = 800
@@ -128,7 +128,7 @@ class DelayedTank(AbstractPlant):
     summary = "simulated tank behind a belt, 8 samples of dead time: feed (1) to level (m), Ts = 1 s, 1000 samples each"
     inputs = (("feed", "1"),)
     outputs = (("level", "m"),)
-    states = ("level (m)", "sensor (m)")
+    states = (("level", "m"), ("sensor", "m"))
     ts = 1.0
     max_step = 0.25
     samples = 1000
@@ -173,7 +173,7 @@ class QuadrupleTanks(AbstractPlant):
     summary = "simulated quadruple tanks, 2 x 2: two pumps (V) to two levels (cm), Ts = 5 s, 800 samples each"
     inputs = (("left_pump", "V"), ("right_pump", "V"))
     outputs = (("left_level", "cm"), ("right_level", "cm"))
-    states = ("lower left (cm)", "lower right (cm)", "upper left (cm)", "upper right (cm)")
+    states = (("lower left", "cm"), ("lower right", "cm"), ("upper left", "cm"), ("upper right", "cm"))
     ts = 5.0
     max_step = 1.0
     samples = 800
@@ -221,7 +221,7 @@ class Furnace(AbstractPlant):
     summary = "simulated furnace, its sensor drifts: power (1) to temperature (degC), Ts = 10 s, 1000 samples each"
     inputs = (("power", "1"),)
     outputs = (("temperature", "degC"),)
-    states = ("heater (degC)", "load (degC)")
+    states = (("heater", "degC"), ("load", "degC"))
     ts = 10.0
     max_step = 2.5
     samples = 1000

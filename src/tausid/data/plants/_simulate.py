@@ -75,7 +75,7 @@ def response(
     signal = as_signal(u, [name for name, _ in plant.inputs])
     start = (0.0,) * len(plant.states) if x0 is None else tuple(float(value) for value in x0)
     if len(start) != len(plant.states) or not all(math.isfinite(value) for value in start):
-        wanted = ", ".join(plant.states)
+        wanted = ", ".join(f"{name} ({unit})" for name, unit in plant.states)
         raise ConfigError(f"`x0` must be one finite number for each of: {wanted}; got {x0!r}. Correct it.")
     late = round(plant.dead_time / plant.ts)
     states = sample_states(

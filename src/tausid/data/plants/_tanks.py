@@ -20,6 +20,7 @@ from tausid.data.plants._integrate import (
     runge_kutta,
     sample_states,
 )
+from tausid.data.plants._plant import parameter
 from tausid.data.records import Dataset
 from tausid.errors import ConfigError, unknown_name
 
@@ -38,25 +39,18 @@ PUMP_RANGE = (0.0, 10.0)
 
 @dataclass(frozen=True)
 class TankParameters:
-    """Parameters of the tanks; the defaults were fitted to the training record of the benchmark.
+    """Parameters of the tanks; the defaults were fitted to the training record of the benchmark."""
 
-    Args:
-        k1: outflow of the upper tank per square root of its level, V^0.5/s.
-        k2: outflow of the lower tank per square root of its level, V^0.5/s.
-        k3: inflow of the upper tank per volt at the pump, 1/s.
-        spill: share of the upper tank's overflow that lands in the lower one; the rest is lost.
-        k5: outflow of the upper tank per level, 1/s.
-        k6: outflow of the lower tank per level, 1/s.
-    """
-
-    k1: float = 0.04304
-    k2: float = 0.0655
-    k3: float = 0.04246
+    k1: float = parameter(0.04304, "V^0.5/s", "outflow of the upper tank per square root of its level")
+    k2: float = parameter(0.0655, "V^0.5/s", "outflow of the lower tank per square root of its level")
+    k3: float = parameter(0.04246, "1/s", "inflow of the upper tank per volt at the pump")
     # Fitted as 0.21226 per second and volt above the rim, in steps of 4 s that each start at the rim: a step
     # with an overflow of s V/s then ends 4 s above it, so the share of s is 4 times that figure.
-    spill: float = 4.0 * 0.21226
-    k5: float = 0.00055
-    k6: float = -0.00611
+    spill: float = parameter(4.0 * 0.21226, "", "share of the upper tank's overflow that lands in the lower one")
+    k5: float = parameter(0.00055, "1/s", "outflow of the upper tank per level")
+    k6: float = parameter(-0.00611, "1/s", "outflow of the lower tank per level")
+
+    states = (("upper", "V"), ("lower", "V"))
 
 
 # Levels at the start of the benchmark's training record, fitted with the parameters, in volts.
