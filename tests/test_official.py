@@ -11,7 +11,7 @@ import tausid
 from tausid import ConfigError, Dataset, EnsembleModel, Record, evaluate_official, recipes
 from tausid.data.plants import LinearPlant, response, simulate
 from tausid.errors import DataError
-from tausid.model.official import simulate_officially
+from tausid.model.official import simulate_window
 
 WINDOW = 20
 
@@ -50,17 +50,17 @@ def test_nothing_after_the_window_is_looked_at(model):
     record = simulate("linear", seed=2, samples=200).test
     changed = record.y.copy()
     changed[WINDOW:] += 100.0
-    before = simulate_officially(model, record, WINDOW).y
-    after = simulate_officially(model, replace(record, y=changed), WINDOW).y
+    before = simulate_window(model, record, WINDOW).y
+    after = simulate_window(model, replace(record, y=changed), WINDOW).y
     np.testing.assert_array_equal(before, after)
     moved = record.y.copy()
     moved[: WINDOW - 1] += 1.0
-    assert np.abs(simulate_officially(model, replace(record, y=moved), WINDOW).y - before).max() > 1e-2
+    assert np.abs(simulate_window(model, replace(record, y=moved), WINDOW).y - before).max() > 1e-2
 
 
 def test_the_score_is_the_error_of_every_later_sample(model):
     data = official(simulate("linear", seed=2, samples=200).test)
-    y = simulate_officially(model, data.test, WINDOW).y
+    y = simulate_window(model, data.test, WINDOW).y
     scores = evaluate_official(model, data)
     by_hand = np.sqrt(np.mean((data.test.y[WINDOW:] - y[WINDOW:]) ** 2))
     assert scores.pooled.rmse["y"] == pytest.approx(by_hand, rel=1e-12)
@@ -69,9 +69,9 @@ def test_the_score_is_the_error_of_every_later_sample(model):
 def test_an_ensemble_is_scored_with_a_state_for_each_member(model):
     data = official(simulate("linear", seed=2, samples=200).test)
     other = replace(model, scaling=replace(model.scaling, y_mean=model.scaling.y_mean + 0.1))
-    single = [simulate_officially(member, data.test, WINDOW).y for member in (model, other)]
+    single = [simulate_window(member, data.test, WINDOW).y for member in (model, other)]
     both = EnsembleModel((model, other), (1.0, 1.0))
-    found = simulate_officially(both, data.test, WINDOW)
+    found = simulate_window(both, data.test, WINDOW)
     np.testing.assert_allclose(found.y, np.mean(single, axis=0), rtol=1e-12)
     assert evaluate_official(both, data).pooled.n_skipped == WINDOW
 

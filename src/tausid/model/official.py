@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tausid.data import datasets
@@ -36,13 +37,17 @@ def evaluate_official(model: AnyModel, dataset: Dataset | str) -> Scores:
             f"an official score must have an official window; dataset {data.name!r} has none. Score it with "
             "`evaluate`, or choose cascaded_tanks, emps or silverbox."
         )
-    simulations = [simulate_officially(model, record, data.score_skip) for record in data.tests]
-    return score_simulations(simulations, data.tests)
+    return evaluate_window(model, data.tests, data.score_skip)
 
 
-def simulate_officially(model: AnyModel, record: Record, window: int) -> Simulation:
+def evaluate_window(model: AnyModel, records: Sequence[Record], window: int) -> Scores:
+    """Score records as benchmarks are: the initial state from so many samples alone, every later sample scored."""
+    return score_simulations([simulate_window(model, record, window) for record in records], records)
+
+
+def simulate_window(model: AnyModel, record: Record, window: int) -> Simulation:
     """The free run from the first sample on, whose state is estimated from the window alone."""
     if isinstance(model, EnsembleModel):
-        return combine([simulate_officially(member, record, window) for member in model.members])
+        return combine([simulate_window(member, record, window) for member in model.members])
     simulation = model.simulate(record, x0=model.estimate_state(record, window), throw=False)
     return replace(simulation, n_skipped=window, initial_state="refine")
