@@ -27,6 +27,7 @@ Folder = Annotated[Path, typer.Argument(metavar="STUDY", help="A study's folder.
 ScoreColumn = Annotated[
     str | None, typer.Option("--score", help="Column to compare; the test error by default, or the validation error.")
 ]
+WIDEST = 1000  # more than any table that is printed whole
 By = Annotated[list[str] | None, typer.Option("--by", help="Column to group by; repeat for several.")]
 
 
@@ -241,7 +242,7 @@ def _print_rows(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, 
         made.add_row(*(_cell(row.get(name)) for name in columns))
     console = Console()
     if whole:
-        console.width = max(console.width, console.measure(made).maximum)
+        console.width = max(console.width, Console(width=WIDEST).measure(made).maximum)
     console.print(made)
 
 
