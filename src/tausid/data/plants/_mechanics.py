@@ -115,7 +115,7 @@ class MassChain(AbstractPlant):
     mass: float = parameter(1.0, "kg", "of each body")
     stiffness: float = parameter(400.0, "N/m", "of each spring")
     damping: float = parameter(0.9, "N s/m", "of each spring")
-    cubic: float = parameter(4e4, "N/m^3", "how the spring at the wall hardens")
+    cubic: float = parameter(8e3, "N/m^3", "how the spring at the wall hardens")
 
     name = "mass_chain"
     summary = "simulated chain of three masses, lightly damped: force (N) to position (mm), 25 Hz, 2000 samples each"
