@@ -32,9 +32,9 @@ if os.environ.get("TAUSID_CHECKED") == "all":
     ROOMS += ("data", "linear", "results", "study")
 # They refuse in words, or are loops over numbers.
 OWN_RULES = (
-    "tausid.data.datasets._plants",
-    "tausid.data.datasets._simulator",
-    "tausid.data.datasets._tanks",
+    "tausid.data.plants._integrate",
+    "tausid.data.plants._simulate",
+    "tausid.data.plants._tanks",
     "tausid.data.records._convert",
     "tausid.data.records._record",
     "tausid.data.records._rules",

@@ -366,6 +366,20 @@ def test_known_datasets_are_fitted_and_their_test_part_scored(tausid_command, tm
     assert recipe["holdout"] is None
 
 
+def test_the_official_score_has_its_window_and_nothing_else(tausid_command, run, benchmark_folder):
+    model = run["json"]["model"]
+    scores = json.loads(tausid_command("evaluate", "--official", model, "@cascaded_tanks", "--json").stdout)
+    assert (scores["n_skipped"], scores["n_initial"], scores["n_scored"]) == (50, 50, 974)
+    for words, told in (
+        (["@linear"], "dataset 'linear' has none. Score it with `evaluate`"),
+        ([run["test"], *COLUMNS], "`--official` is for benchmarks, @NAME"),
+        (["@cascaded_tanks", "--skip", 5], "`--skip` must not come with --official"),
+        (["@cascaded_tanks", "--prepare", "decimate 2"], "`--prepare` must not come with --official"),
+    ):
+        done = tausid_command("evaluate", "--official", model, *words)
+        assert done.returncode == 2 and told in done.stderr
+
+
 def test_the_files_of_a_known_dataset_are_found(tausid_command, benchmark_folder):
     path = tausid_command("datasets", "get", "cascaded_tanks").stdout.strip()
     assert Path(path).parent == benchmark_folder / "cascaded_tanks"

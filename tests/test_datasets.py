@@ -12,7 +12,7 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from tausid import datasets
-from tausid.data.datasets import TankParameters, simulate_tanks, tanks_response
+from tausid.data.plants import TankParameters, simulate_tanks, tanks_response
 from tausid.data.records import Record
 from tausid.errors import ConfigError, DataError
 
@@ -94,15 +94,9 @@ def test_the_folder_argument_goes_before_the_variable(monkeypatch, tmp_path):
 
 
 def test_every_name_has_a_description():
-    assert datasets.names() == (
-        "cascaded_tanks",
-        "emps",
-        "silverbox",
-        "simulated_tanks",
-        "duffing",
-        "two_mass",
-        "ph",
-    )
+    assert datasets.names()[:4] == ("cascaded_tanks", "emps", "silverbox", "daisy_heating")
+    assert datasets.names()[9:11] == ("simulated_tanks", "duffing")  # the simulated ones follow
+    assert {name.partition("_")[2] for name in datasets.names()[3:9]} == set(DAISY)
     assert all(len(datasets.describe(name)) > 20 for name in datasets.names())
 
 
@@ -110,6 +104,38 @@ def test_every_name_has_a_description():
 def test_an_unknown_name_is_answered_with_the_nearest(call):
     with pytest.raises(ConfigError, match=r"unknown dataset 'silver_box'.*Did you mean 'silverbox'\?"):
         call("silver_box")
+
+
+# DaISy: sampling time, inputs, outputs, samples of both halves, the first output of the test record
+
+DAISY = {
+    "heating": (2.0, ("voltage",), ("temp",), (400, 401), 86.132),
+    "exchanger": (1.0, ("flow",), ("temp",), (2000, 2000), 99.3394),
+    "hairdryer": (0.08, ("u",), ("y",), (500, 500), 5.4864889),
+    "dryer2": (10.0, ("fuel", "fan", "raw"), ("drybulb", "wetbulb", "moisture"), (433, 434), 1.1237507),
+    "robotarm": (1.0, ("u",), ("y",), (512, 512), 0.18370169),
+    "ballbeam": (0.1, ("u",), ("y",), (500, 500), -0.02125061),
+}
+
+
+@with_data
+@pytest.mark.parametrize("plant", DAISY)
+def test_records_of_daisy_are_found_with_their_clocks(plant):
+    data = datasets.load(f"daisy_{plant}")
+    ts, inputs, outputs, lengths, first = DAISY[plant]
+    for record, length in zip((data.train, data.test), lengths, strict=True):
+        assert (record.ts, record.input_names, record.output_names) == (pytest.approx(ts), inputs, outputs)
+        assert len(record) == length
+        assert all(str(count) in datasets.describe(data.name) for count in set(lengths))
+    assert data.test.y[0, 0] == first
+    assert (data.score_skip, data.noise) == (0, ())
+
+
+def test_a_record_of_daisy_that_is_not_there_says_where_to_get_it(tmp_path):
+    message = refusal("daisy_dryer2", folder=tmp_path)
+    assert f"`folder` names a folder without the file '{tmp_path / 'daisy' / 'dryer2_train.csv'}'" in message
+    assert "Get the record from https://homes.esat.kuleuven.be/~smc/daisy/" in message
+    assert "with the columns fuel,fan,raw,drybulb,wetbulb,moisture" in message
 
 
 # Local folders; tests/test_downloads.py has the other places

@@ -17,7 +17,7 @@ from scipy.integrate import solve_ivp
 
 import tausid
 from tausid import ConfigError, Dataset, Record, recipes
-from tausid.data.datasets import TankParameters, simulate_tanks, tanks_response
+from tausid.data.plants import TankParameters, simulate_tanks, tanks_response
 from tausid.model.physics import (
     AbstractPhysics,
     CascadedTanks,

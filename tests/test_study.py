@@ -107,7 +107,7 @@ def test_a_summary_has_the_numbers_of_its_runs():
         ),
         ({**TINY, "settings": {"trainer.horizon": 3}}, "`trainer.horizon` is a setting of Adam.*recipes windows"),
         ({"axes": {"seed": [0]}}, "a study must name its data"),
-        ({"data": "cts.csv", "axes": {"seed": [0]}}, "`data` must be @NAME or a table with the key train"),
+        ({"data": "cts.csv", "axes": {"seed": [0]}}, "`data` must be @NAME, a table with the key train"),
         ({"data": {"train": "x.csv", "inptus": []}}, r"unknown key of \[data\] 'inptus'.*Did you mean 'inputs'"),
         ({"data": "@cascaded_tanks"}, "a study must say its seeds"),
         ({**TINY, "axes": {"seed": 3}}, "axis `seed` must be a list of values, or a range"),

@@ -58,13 +58,70 @@ def test_what_a_spec_says_wrongly_is_refused_by_name(change, message):
 
 
 def test_a_dataset_by_name_may_be_prepared():
-    assert parse_spec({**TINY, "data": {"train": "@emps", "prepare": ["decimate 10"]}}, folder=Path()).source.prepare
+    spec = parse_spec({**TINY, "data": {"train": "@emps", "prepare": ["decimate 10"]}}, folder=Path())
+    assert spec.sources["emps"].prepare == ("decimate 10",)
+
+
+def test_a_study_of_several_data_has_runs_for_each():
+    data = ["@linear", {"train": "@emps", "prepare": ["decimate 10"]}, {**DATA, "train": "some/x.csv"}]
+    runs = parse_spec({**TINY, "data": data, "settings": {"window": 50}}, folder=Path()).runs()
+    assert [run.name for run in runs] == ["data=linear,seed=0", "data=emps,seed=0", "data=x,seed=0"]
+    assert runs[1].labels == {"data": "emps", "seed": 0}
+    assert runs[1].source.prepare == ("decimate 10",) and runs[0].source.train == "@linear"
+    assert all(run.choices["window"] == 50 for run in runs)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": []}, "`data` must name at least one; got an empty list"),
+        ({"data": ["@emps", {"train": "@emps"}]}, "data of a study must differ in their names; 'emps' comes twice"),
+        ({"data": ["@emps", 3]}, "`data` must be @NAME, a table with the key train, or a list of these; got 3"),
+        ({"settings": {"window": 0}}, "`window` must be"),
+    ],
+)
+def test_data_and_windows_that_a_study_cannot_have(change, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_spec({**TINY, **change}, folder=Path())
+
+
+def test_a_study_with_reference_values_is_compared_with_them(tmp_path):
+    (tmp_path / "references.csv").write_text(
+        "data,score,reference,value\na,test_rmse,mean,2.0\na,test_rmse,ARX,inf\nb,test_rmse:y2,mean,3.0\n"
+    )
+    empty = run("study", "table", tmp_path)
+    assert "median" not in empty and "inf" in empty  # columns without a value are left out
+    done = rows(
+        data=["a", "a", "a", "b"],
+        seed=[0, 1, 2, 0],
+        test_rmse=[0.1, 0.3, None, None],
+        test_fit_percent=[90.0, 70.0, None, None],
+        cpu_seconds=[1.0, 3.0, 2.0, 4.0],
+        structure=["nx 2", "nx 2", "nx 3", "nx 4"],
+        consensus=[0.1, 0.2, 0.6, None],
+        **{"test_rmse:y2": [None, None, None, 0.7]},
+    )
+    write_results(tmp_path, StudyResults("suite", done))
+    first, second = json.loads(run("study", "table", tmp_path, "--json"))["compared"]
+    # The run without a score diverged: it is the worst.
+    assert (first["median"], first["worst"], first["runs"], first["diverged"]) == (0.3, None, 3, 1)
+    assert (first["fit %"], first["cpu s"], first["structure"], first["consensus"]) == (80.0, 2.0, "nx 2", 0.2)
+    assert (first["mean"], first["ARX"]) == (2.0, None)
+    assert (second["data"], second["score"], second["median"], second["ARX"]) == ("b", "test_rmse:y2", 0.7, None)
+    assert "nx 2" in run("study", "table", tmp_path) and "inf" in run("study", "table", tmp_path)
+    assert "best" in run("study", "table", tmp_path, "--by", "data")  # the usual table, where one asks for it
+
+
+def test_references_with_other_columns_are_refused(tmp_path):
+    (tmp_path / "references.csv").write_text("plant,value\na,1\n")
+    with pytest.raises(ConfigError, match="must have the columns data, score, reference, value"):
+        run("study", "table", tmp_path)
 
 
 def test_a_study_by_hand_without_values_is_refused():
-    source = parse_spec(TINY, folder=Path()).source
+    sources = parse_spec(TINY, folder=Path()).sources
     with pytest.raises(ConfigError, match="a study must have a run"):
-        StudySpec(source, {}, {"seed": ()}, {}).runs()
+        StudySpec(sources, {}, {"seed": ()}, {}).runs()
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from tausid.model.evaluation import evaluate as evaluate
     from tausid.model.evaluation import evaluate_records as evaluate_records
     from tausid.model.model import Model as Model
+    from tausid.model.official import evaluate_official as evaluate_official
     from tausid.model.structure import Integration as Integration
     from tausid.model.structure import Structure as Structure
     from tausid.model.tau import Tau as Tau
@@ -128,6 +129,7 @@ _HOMES = {
     "estimate_frf": "linear",
     "estimate_tau": "study.tau_search",
     "evaluate": "model.evaluation",
+    "evaluate_official": "model.official",
     "evaluate_records": "model.evaluation",
     "fit": "training",
     "load_model": "model.ensembles",

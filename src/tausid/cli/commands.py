@@ -246,16 +246,22 @@ def evaluate(
     part: Part = None,
     skip: Skip = None,
     x0: X0 = None,
+    official: Annotated[
+        bool, Option("--official", help="The benchmark's own score: its window, its rate, its test records.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Score a model on records by free-run simulation, in physical units."""
     import tausid
     from tausid.cli.printing import print_json, print_scores
-    from tausid.data.sources import read_part
+    from tausid.data.sources import read_official, read_part
 
     loaded = tausid.load_model(model)
-    records = read_part(data, read_columns(input, output, ts, time, fill=fill, prepare=prepare), part)
-    scores = tausid.evaluate_records(loaded, records, skip=skip, x0=x0)
+    columns = read_columns(input, output, ts, time, fill=fill, prepare=prepare)
+    if official:
+        scores = tausid.evaluate_official(loaded, read_official(data, columns, part=part, skip=skip, x0=x0))
+    else:
+        scores = tausid.evaluate_records(loaded, read_part(data, columns, part), skip=skip, x0=x0)
     if not json:
         print_scores({"": scores}, loaded)
         return

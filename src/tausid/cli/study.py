@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ Folder = Annotated[Path, Argument(metavar="STUDY", help="A study's folder.")]
 ScoreColumn = Annotated[
     str | None, Option("--score", help="Column to compare; the test error by default, or the validation error.")
 ]
+WIDEST = 1000  # more than any table that is printed whole
 By = Annotated[list[str] | None, Option("--by", help="Column to group by; repeat for several.")]
 
 
@@ -84,10 +86,21 @@ def table(
     runs: Annotated[bool, Option("--runs", help="One row per run instead of one per group.")] = False,
     json: Json = False,
 ) -> None:
-    """Compare the finished runs: how many, best, median, mean, standard deviation, worst."""
+    """Compare the finished runs: how many, best, median, mean, standard deviation, worst; or with reference values."""
     from tausid.cli.printing import print_json
+    from tausid.results.comparison import compare, read_compared, read_references
     from tausid.study import read_results
 
+    references = () if runs or by or score else read_references(study)
+    if references:
+        results = read_compared(study)
+        compared = compare(results, references)
+        if json:  # which has no infinite numbers
+            rows = [{key: None if value == math.inf else value for key, value in row.items()} for row in compared]
+            print_json({"name": results.name, "compared": rows})
+        else:
+            _print_compared(results.name, compared)
+        return
     results = read_results(study)
     if json:
         content = [dict(row) for row in results.rows] if runs else results.summary(by, score=score)
@@ -188,6 +201,11 @@ def print_table(results: StudyResults, by: Sequence[str] | None = None, score: s
         print(f"No run has a {column}. {_describe_failures(results)}")
 
 
+def _print_compared(name: str, compared: Sequence[Mapping[str, Any]]) -> None:
+    columns = [key for key in compared[0] if any(row[key] is not None for row in compared)]
+    _print_rows(f"{name}: free-run errors beside reference values", columns, compared, whole=True)
+
+
 def _print_runs(results: StudyResults) -> None:
     from tausid.results.study_results import run_of
 
@@ -210,16 +228,20 @@ def _describe_failures(results: StudyResults) -> str:
     return f"{len(reasons)} of {len(results.rows)} failed, the first one: {reasons[0]}" if reasons else "None failed."
 
 
-def _print_rows(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+def _print_rows(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, whole: bool = False) -> None:
+    """A table, folded to the width of the terminal, or whole where a cell is a number to be read."""
     from rich.console import Console
     from rich.table import Table
 
     made = Table(title=title)
     for name in columns:
-        made.add_column(name, justify="right", overflow="fold")
+        made.add_column(name, justify="right", overflow="fold", no_wrap=whole)
     for row in rows:
         made.add_row(*(_cell(row.get(name)) for name in columns))
-    Console().print(made)
+    console = Console()
+    if whole:
+        console.width = max(console.width, Console(width=WIDEST).measure(made).maximum)
+    console.print(made)
 
 
 def _cell(value: Any) -> str:

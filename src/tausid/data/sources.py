@@ -98,6 +98,17 @@ def read_part(data: Sequence[str], columns: Columns, part: str | None) -> tuple[
     return _prepared((dataset.train,) if part == "train" else dataset.tests, columns)
 
 
+def read_official(data: Sequence[str], columns: Columns, **options: Any) -> Dataset:
+    """A benchmark as it is scored officially; options that would score it otherwise are refused."""
+    known = _known_dataset(data)
+    if known is None:
+        raise ConfigError(f"`--official` is for benchmarks, @NAME; {data[0]} is a file. Leave it out.")
+    for name, value in {"prepare": columns.prepare, **options}.items():
+        if value is not None:
+            raise ConfigError(f"`--{name}` must not come with --official, which has its own rules. Leave one out.")
+    return _load(known, columns)
+
+
 def _prepared(records: Sequence[Record], columns: Columns) -> tuple[Record, ...]:
     if not columns.prepare:
         return tuple(records)

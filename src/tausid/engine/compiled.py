@@ -59,7 +59,11 @@ class _System(ctypes.Structure):
 
 
 class _Samples(ctypes.Structure):
-    _fields_ = [("records", ctypes.c_int64), ("lengths", _Numbers), *((name, _Numbers) for name in ("u", "y", "w", "dt"))]
+    _fields_ = [
+        ("records", ctypes.c_int64),
+        ("lengths", _Numbers),
+        *((name, _Numbers) for name in ("u", "y", "w", "dt")),
+    ]
 
 
 class _Sums(ctypes.Structure):

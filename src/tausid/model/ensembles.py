@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -170,17 +170,13 @@ class EnsembleModel:
         """
         self._check_x0(x0)
         every = [m.simulate(record, dt=dt, x0=x0, integrator=integrator, throw=False) for m in self.members]
-        good = [simulation for simulation in every if simulation.status == "ok"]
-        if not good:
-            if throw:
-                raise DivergenceError(
-                    f"the simulation of {record.name!r} must stay finite in one member at least; it does in none of "
-                    f"{len(every)}. Check that the inputs lie in the range of the training data."
-                )
-            return every[0]
-        y = np.stack([simulation.y for simulation in good])  # (members, N, ny)
-        low, high = np.quantile(y, BAND, axis=0)
-        return replace(good[0], y=trimmed_mean(y), low=low, high=high)
+        combined = combine(every)
+        if combined.status == "diverged" and throw:
+            raise DivergenceError(
+                f"the simulation of {record.name!r} must stay finite in one member at least; it does in none of "
+                f"{len(every)}. Check that the inputs lie in the range of the training data."
+            )
+        return combined
 
     def check(self, record: Record, *, x0: ArrayLike | str | None = None) -> None:
         """Check that the record can be simulated, without doing it.
@@ -226,6 +222,16 @@ class EnsembleModel:
 
 
 AnyModel = Model | EnsembleModel
+
+
+def combine(simulations: Sequence[Simulation]) -> Simulation:
+    """The simulations of several members as one; the first of them where all diverged."""
+    good = [simulation for simulation in simulations if simulation.status == "ok"]
+    if not good:
+        return simulations[0]
+    y = np.stack([simulation.y for simulation in good])  # (members, N, ny)
+    low, high = np.quantile(y, BAND, axis=0)
+    return replace(good[0], y=trimmed_mean(y), low=low, high=high)
 
 
 def _member_name(number: int, model: Model) -> str:

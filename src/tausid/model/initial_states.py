@@ -108,9 +108,23 @@ class StateFinder:
         """The first sample after those that the state at `start` is estimated from."""
         return start + self.structure.estimated_samples(len(record) - start)
 
-    def _estimate(self, record: Record, begin: Begin) -> Begin:
+    def estimate(self, record: Record, samples: int) -> Float[np.ndarray, "nx"]:
+        """The state at the first sample that fits so many samples best, from these samples alone."""
+        return self._estimate(record, Begin(0, self._guess(record.part(0, samples)), 0, "free"), samples).state
+
+    def _guess(self, window: Record) -> Float[np.ndarray, "nx"]:
+        """What is expected at the start of a record, or what an encoder says of a window that is long enough."""
+        initial = self.state_space.initial
+        if isinstance(initial, FreeState):
+            return np.asarray(initial.expected, float)
+        try:
+            return self._encode(window).state
+        except DataError:
+            return np.zeros(self.state_space.nx)
+
+    def _estimate(self, record: Record, begin: Begin, stop: int | None = None) -> Begin:
         """The state at the same sample that fits the samples from there on best."""
-        stop = self._stop(record, begin.start)
+        stop = self._stop(record, begin.start) if stop is None else stop
         _check_long_enough(record, stop + 1)
         _check_measured(record, begin.start, stop)
         here = slice(begin.start, stop)

@@ -176,6 +176,22 @@ class Model:
         self._check_channels(record)
         self._finder.check(record, x0)
 
+    def estimate_state(self, record: Record, samples: int) -> Float[np.ndarray, "nx"]:
+        """Estimate the state at the first sample of a record from its first samples, by least squares.
+
+        Args:
+            record: inputs and outputs, on any clock.
+            samples: how many samples may be looked at.
+
+        Returns:
+            The state (normalized), as `simulate` takes it.
+
+        Raises:
+            DataError: other channels than the model's, or too few samples, or none measured.
+        """
+        self._check_channels(record)
+        return self._finder.estimate(record, samples)
+
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the model to a file: safetensors and JSON, nothing that can run.
 

@@ -17,9 +17,10 @@ from tausid.storage import csv_table, write_text
 
 RESULTS = "results.csv"
 OUTCOME = (
-    "ts_over_tau", "seed", "status", "steps", "best_step", "seconds", "train_rmse", "validation_rmse", "test_rmse",
-    "tau_seconds", "version", "run", "model", "message",
+    "ts_over_tau", "seed", "status", "steps", "best_step", "seconds", "cpu_seconds", "train_rmse", "validation_rmse",
+    "test_rmse", "tau_seconds", "structure", "consensus", "version", "run", "model", "message",
 )  # fmt: skip
+SCORES_END = OUTCOME.index("test_rmse") + 1  # where further scores have their place
 # What runs are compared by, the best first.
 SCORES = ("test_rmse", "validation_rmse", "train_rmse")
 
@@ -162,7 +163,7 @@ def write_results(folder: Path, results: StudyResults) -> Path:
     """Write `results.csv`, atomically."""
     axes = [key for key in results.columns if key not in OUTCOME and not _is_score(key)]
     scores = [key for key in results.columns if _is_score(key) and key not in OUTCOME]
-    header = [*axes, *OUTCOME[:9], *scores, *OUTCOME[9:]]
+    header = [*axes, *OUTCOME[:SCORES_END], *scores, *OUTCOME[SCORES_END:]]
     return write_text(
         folder / RESULTS, csv_table(header, [[_text(row.get(key)) for key in header] for row in results.rows])
     )
@@ -182,7 +183,7 @@ def _describe(scores: Sequence[float]) -> dict[str, Any]:
 
 
 def _is_score(key: str) -> bool:
-    return "_rmse" in key
+    return "_rmse" in key or "_fit_percent" in key
 
 
 def _hashable(value: Any) -> Any:

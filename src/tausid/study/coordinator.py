@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -96,7 +97,7 @@ def run_study(
     folder = _study_folder(spec, out)
     plan = spec if isinstance(spec, StudySpec) else read_spec(spec)
     check_workers(workers)
-    jobs = {run.name: _job(run, plan, folder) for run in plan.runs()}
+    jobs = {run.name: _job(run, folder) for run in plan.runs()}
     for job in jobs.values():
         check_job(job)
     check_writable(folder)
@@ -240,8 +241,8 @@ def _failure(error: BaseException, taken: Taken) -> dict[str, Any]:
     return {"status": "failed", "seconds": seconds, "version": version(), "message": reason}
 
 
-def _job(run: RunPlan, plan: StudySpec, folder: Path) -> Job:
-    return Job(run.name, run.labels, plan.source, run.choices, (folder / RUNS / run.name).resolve())
+def _job(run: RunPlan, folder: Path) -> Job:
+    return Job(run.name, run.labels, run.source, run.choices, (folder / RUNS / run.name).resolve())
 
 
 def _study_folder(spec: StudySpec | str | os.PathLike[str], out: str | os.PathLike[str] | None) -> Path:
@@ -286,5 +287,5 @@ def _check_begun(folder: Path, *, resume: bool) -> None:
 
 def _constants(plan: StudySpec) -> dict[str, Any]:
     """What must not change between a study's beginning and its end; axes and variants may grow."""
-    train, tests = load_source(plan.source)
-    return {**plan.settings, "data": fingerprint((*train, *tests))}
+    prints = {name: fingerprint(tuple(itertools.chain(*load_source(source)))) for name, source in plan.sources.items()}
+    return {**plan.settings, "data": prints if len(prints) > 1 else next(iter(prints.values()))}

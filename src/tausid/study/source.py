@@ -51,12 +51,28 @@ class DataSource:
     test_outputs: tuple[str, ...] = ()
 
 
+def sources_from_spec(value: Any, folder: Path) -> dict[str, DataSource]:
+    """The sources of a spec, one or a list of them, by what the data are called."""
+    found: dict[str, DataSource] = {}
+    for one in value if isinstance(value, list) else [value]:
+        source = source_from_table(one, folder)
+        name = source.train.removeprefix("@") if source.train.startswith("@") else Path(source.train).stem
+        if name in found:
+            raise ConfigError(f"data of a study must differ in their names; {name!r} comes twice. Remove one of them.")
+        found[name] = source
+    if not found:
+        raise ConfigError('`data` must name at least one; got an empty list. Write data = ["@linear", "@duffing"].')
+    return found
+
+
 def source_from_table(value: Any, folder: Path) -> DataSource:
     """A source from what a spec says: `@NAME`, or a table with the fields of `DataSource`."""
     if isinstance(value, str) and value.startswith("@"):
         return DataSource(value)
     if not isinstance(value, dict) or "train" not in value:
-        raise ConfigError(f"`data` must be @NAME or a table with the key train; got {value!r}. See docs/studies.md.")
+        raise ConfigError(
+            f"`data` must be @NAME, a table with the key train, or a list of these; got {value!r}. See docs/studies.md."
+        )
     known = [field.name for field in fields(DataSource)]
     for key, given in value.items():
         if key not in known:

@@ -19,7 +19,7 @@ from tausid.checks import check_whole
 from tausid.data.records import Records
 from tausid.errors import ConfigError, unknown_name
 from tausid.model.physics import find_physics
-from tausid.study.source import DataSource, source_from_table
+from tausid.study.source import DataSource, sources_from_spec
 from tausid.training.ensemble import check_ensemble
 from tausid.training.fitting import change_recipe
 from tausid.training.recipe import Recipe
@@ -28,7 +28,19 @@ from tausid.training.start import TAU_NAMES
 
 TABLES = ("data", "settings", "axes", "variants")
 # What a run may be told beside settings of its recipe.
-ARGUMENTS = ("recipe", "protocol", "seed", "nx", "tau", "ts_over_tau", "physics", "ensemble", "keep", "workers")
+ARGUMENTS = (
+    "recipe",
+    "protocol",
+    "seed",
+    "nx",
+    "tau",
+    "ts_over_tau",
+    "physics",
+    "ensemble",
+    "keep",
+    "workers",
+    "window",
+)
 RUN_KEYS = (*ARGUMENTS, *setting_names())
 PARTS_OF_RECIPES = {key.rpartition(".")[0] for key in RUN_KEYS if "." in key}  # what is in front of the last dot
 # Ranges of numpy. Fifteen digits: 0.1 and not 0.10000000000000002 in tables and names of folders.
@@ -46,29 +58,32 @@ class RunPlan:
 
     Args:
         name: what tells it from the study's other runs; also its folder's name.
-        labels: its variant and its values on the axes.
-        choices: all that `fit` is told: recipe, protocol, seed, `tau` or `ts_over_tau`, settings of the recipe.
+        labels: its variant, its data where the study has several, and its values on the axes.
+        choices: all that `fit` is told: recipe, protocol, seed, `tau` or `ts_over_tau`, settings of the recipe; and how
+            test records are scored.
+        source: where its records come from.
     """
 
     name: str
     labels: Mapping[str, Any]
     choices: Mapping[str, Any]
+    source: DataSource
 
 
 @dataclass(frozen=True)
 class StudySpec:
     """A study: data, what is the same in all runs, and what differs.
 
-    The runs are the product of all axes, for each variant.
+    The runs are the product of all axes, for each variant and each of the data.
 
     Args:
-        source: where the records come from.
+        sources: where the records come from, by what the data are called.
         settings: choices that all runs share.
         axes: values by key.
         variants: choices made together, by the variant's name; may be empty.
     """
 
-    source: DataSource
+    sources: Mapping[str, DataSource]
     settings: Mapping[str, Any]
     axes: Mapping[str, tuple[Any, ...]]
     variants: Mapping[str, Mapping[str, Any]]
@@ -88,13 +103,14 @@ class StudySpec:
         return found
 
     def _spell_out(self) -> Iterator[RunPlan]:
-        for variant, together in (self.variants or {"": {}}).items():
+        for variant, data in itertools.product(self.variants or {"": {}}, self.sources):
+            several = {"data": data} if len(self.sources) > 1 else {}
             for values in itertools.product(*self.axes.values()):
                 point = dict(zip(self.axes, values, strict=True))
-                labels = {**({"variant": variant} if variant else {}), **point}
-                choices = {**self.settings, **together, **point}
+                labels = {**({"variant": variant} if variant else {}), **several, **point}
+                choices = {**self.settings, **self.variants.get(variant, {}), **point}
                 check_choices(choices)
-                yield RunPlan(run_name(labels), labels, choices)
+                yield RunPlan(run_name(labels), labels, choices, self.sources[data])
 
 
 def read_spec(path: str | os.PathLike[str]) -> StudySpec:
@@ -142,7 +158,7 @@ def parse_spec(content: Mapping[str, Any], *, folder: Path) -> StudySpec:
     if "data" not in content:
         raise ConfigError('a study must name its data; got none. Add data = "@cascaded_tanks", or a table [data].')
     spec = StudySpec(
-        source=source_from_table(content["data"], folder),
+        sources=sources_from_spec(content["data"], folder),
         settings=_flat(_table(content, "settings")),
         axes={key: axis_values(key, value) for key, value in _flat(_table(content, "axes")).items()},
         variants={label: _flat(_table(_table(content, "variants"), label)) for label in _table(content, "variants")},
@@ -198,6 +214,8 @@ def check_choices(choices: Mapping[str, Any]) -> None:
         if not values or not all(_is_number(v) and 0 < v < float("inf") for v in values):
             raise ConfigError(f"`{name}` must be a positive number, or one per state; got {value!r}. Correct it.")
     check_whole("seed", choices["seed"], 0)
+    if "window" in choices:
+        check_whole("window", choices["window"], 1)
     recipe_of(choices)
     if "physics" in choices:
         find_physics(choices["physics"])

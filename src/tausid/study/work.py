@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from tausid.data import datasets
 from tausid.data.clocks import median_step
 from tausid.data.records import Record
+from tausid.model.ensembles import AnyModel
 from tausid.model.evaluation import Scores, evaluate_records
+from tausid.model.official import evaluate_official, evaluate_window
+from tausid.model.structure import Structure
 from tausid.results.runs import Run, write_run
 from tausid.storage import check_writable
 from tausid.study.locks import RUN_LOCK, hold
@@ -56,20 +61,44 @@ def execute(job: Job) -> dict[str, Any]:
 
 def _execute(job: Job) -> dict[str, Any]:
     train, tests = load_source(job.source)
+    began = _cpu_seconds()
     result = _fit(job, train, tests)
+    cpu_seconds = _cpu_seconds() - began
     if result.status == "interrupted":
         return {"status": "interrupted"}
     run = Run.from_result(result, train=train, tests=tests)
     write_run(job.folder, run)
     held_out = split_records(result.recipe, train, validation=None, test=tests or None).validation
     scores = {**run.scores, **({"validation": evaluate_records(result.model, held_out)} if held_out else {})}
-    return {**describe_result(result), **rmse_columns(scores), "model": f"{job.folder.name}/model.safetensors"}
+    if tests and "window" in job.choices:
+        scores["test"] = evaluate_window(result.model, tests, job.choices["window"])
+    return {
+        **describe_result(result),
+        "cpu_seconds": round(cpu_seconds, 3),
+        **score_columns(scores),
+        **_official_columns(result.model, job.source),
+        "model": f"{job.folder.name}/model.safetensors",
+    }
+
+
+def _cpu_seconds() -> float:
+    """Of this process and of those that it has started and waited for."""
+    return sum(os.times()[:4])
+
+
+def _official_columns(model: AnyModel, source: DataSource) -> dict[str, float | None]:
+    """The official score, where the data are a benchmark that has one."""
+    if not source.train.startswith("@"):
+        return {}
+    data = datasets.load(source.train.removeprefix("@"))
+    return score_columns({"official": evaluate_official(model, data)}, always=()) if data.score_skip else {}
 
 
 def _fit(job: Job, train: Sequence[Record], tests: Sequence[Record]) -> FitResult:
     settings = settings_of(job.choices)
     choices = {key: value for key, value in job.choices.items() if key not in settings}
     ratio = choices.pop("ts_over_tau", None)
+    choices.pop("window", None)
     if ratio is not None:
         choices["tau"] = (median_step(train) / np.asarray(ratio)).tolist()
     return fit(train, test=tests or None, out=job.folder, resume=True, progress=None, settings=settings, **choices)
@@ -78,6 +107,7 @@ def _fit(job: Job, train: Sequence[Record], tests: Sequence[Record]) -> FitResul
 def describe_result(result: FitResult) -> dict[str, Any]:
     """What an outcome says of a fit, beside its scores."""
     tau = result.model.tau
+    consensus = result.model.provenance.get("consensus")
     return {
         "status": result.status,
         "steps": result.steps,
@@ -85,6 +115,8 @@ def describe_result(result: FitResult) -> dict[str, Any]:
         "seconds": round(result.seconds, 3),
         "tau_seconds": float(np.mean(tau)),
         "ts_over_tau": float(np.mean(result.model.ts / np.asarray(tau))),
+        "structure": describe_structure(result.model.structure),
+        "consensus": consensus if isinstance(consensus, int | float) else None,
         "version": version(),
         "message": result.message if result.status == "diverged" else "",
     }
@@ -95,19 +127,30 @@ def version() -> str:
     return importlib.metadata.version("tausid")
 
 
-def rmse_columns(scores: Mapping[str, Scores]) -> dict[str, float | None]:
-    """RMSE by role: `test_rmse`, and where there are several outputs or test records one column for each."""
-    columns: dict[str, float | None] = dict.fromkeys(("train_rmse", "validation_rmse", "test_rmse"))
+def describe_structure(structure: Structure) -> str:
+    """Number of states and network of a model, in a few words."""
+    if structure.network == "polynomial":
+        return f"nx {structure.nx}, polynomial {structure.degree}"
+    return f"nx {structure.nx}, {structure.activation} {'x'.join(map(str, structure.hidden))}"
+
+
+def score_columns(
+    scores: Mapping[str, Scores], always: Sequence[str] = ("train", "validation", "test")
+) -> dict[str, float | None]:
+    """RMSE by role, and fit percent: `test_rmse`, one column for each where there are several outputs or records."""
+    columns: dict[str, float | None] = dict.fromkeys(f"{role}_rmse" for role in always)
     for role, several in scores.items():
         first, *others = (several.pooled,) if role == "validation" else several.records
-        columns |= _named(f"{role}_rmse", first.rmse)
-        for score in others:
-            columns |= _named(f"{role}_rmse:{score.record}", score.rmse)
+        for score in (first, *others):
+            record = "" if score is first else f":{score.record}"
+            columns |= _named(f"{role}_rmse{record}", score.rmse)
+            if role not in ("train", "validation"):
+                columns |= _named(f"{role}_fit_percent{record}", score.fit_percent)
     return columns
 
 
-def _named(column: str, rmse: Mapping[str, float]) -> dict[str, float | None]:
-    values = {output: float(value) if math.isfinite(value) else None for output, value in rmse.items()}
+def _named(column: str, by_output: Mapping[str, float]) -> dict[str, float | None]:
+    values = {output: float(value) if math.isfinite(value) else None for output, value in by_output.items()}
     if len(values) == 1:
         return {column: next(iter(values.values()))}
     return {f"{column}:{output}": value for output, value in values.items()}

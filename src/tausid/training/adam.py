@@ -129,7 +129,9 @@ def _engine(model: Model) -> Engine:
 
 
 def _training_windows(problem: Problem) -> WindowSource:
-    return problem.cached("windows", lambda: make_windows(problem.initial_model, problem.split.train, horizon=_trainer(problem).horizon))
+    return problem.cached(
+        "windows", lambda: make_windows(problem.initial_model, problem.split.train, horizon=_trainer(problem).horizon)
+    )
 
 
 def _score(problem: Problem, model: Model) -> float:

@@ -17,8 +17,8 @@ from tausid.errors import ConfigError
 from tausid.model.physics import AbstractPhysics, find_physics
 from tausid.storage import check_writable
 from tausid.training import recipes
-from tausid.training.checkpoint import ALL_FILES
 from tausid.training.candidates import is_searched
+from tausid.training.checkpoint import ALL_FILES
 from tausid.training.driver import Session, progress_update
 from tausid.training.ensemble import Plan, check_ensemble, combine, join, member_folder, train_members
 from tausid.training.interruption import interruptible
@@ -212,4 +212,6 @@ def _prepare_folder(folder: Path, *, resume: bool, overwrite: bool) -> Path:
 @functools.cache
 def _say_once_if_missing(reason: str | None) -> None:
     if reason is not None:
-        print(f"note: training uses JAX and is slower, as the compiled engine is not available: {reason}", file=sys.stderr)
+        print(
+            f"note: training uses JAX and is slower, as the compiled engine is not available: {reason}", file=sys.stderr
+        )

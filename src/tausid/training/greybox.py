@@ -15,10 +15,10 @@ from tausid.data.clocks import median_step
 from tausid.data.records import Record
 from tausid.data.scaling import Scaling
 from tausid.engine.networks import Network
+from tausid.engine.normal_equations import Normal
 from tausid.errors import ConfigError
 from tausid.model.build import zero_network
 from tausid.model.course import longest_step, make_integrator
-from tausid.engine.normal_equations import Normal
 from tausid.model.initial import FreeState
 from tausid.model.model import Model
 from tausid.model.physics import AbstractPhysics, KnownPart, check_physics
@@ -72,7 +72,11 @@ def resolve_physics(recipe: Recipe, plant: AbstractPhysics, records: Sequence[Re
 def _check_parts(recipe: Recipe) -> None:
     structure, trainer = recipe.structure, recipe.trainer
     rules = {
-        "start": (not isinstance(recipe.start, FromLinear | RandomDynamics), "random", "as these have a start of their own"),
+        "start": (
+            not isinstance(recipe.start, FromLinear | RandomDynamics),
+            "random",
+            "as these have a start of their own",
+        ),
         "barrier": (not isinstance(trainer, Adam) or trainer.barrier is None, "none", "as A corrects them"),
         "feedthrough": (structure.feedthrough, "true", "as these say what their outputs depend on"),
         "output_limits": (structure.output_limits == "none", "none", "as these say where their outputs end"),

@@ -94,9 +94,7 @@ class Point:
     converged: bool = False
 
 
-def begin(
-    error: SquaredError, theta: Float[np.ndarray, "P"], x0: Float[np.ndarray, "B nx"], decay: Decay
-) -> Point:
+def begin(error: SquaredError, theta: Float[np.ndarray, "P"], x0: Float[np.ndarray, "B nx"], decay: Decay) -> Point:
     """The first point of a search.
 
     The initial states move alone first: where one is wrong for long, as a position is, the weights would bend for it.

@@ -8,13 +8,13 @@ import platform
 
 import numpy as np
 
+from tausid.training.candidates import describe
 from tausid.training.checkpoint import fingerprint
 from tausid.training.limits import describe_limits
 from tausid.training.parts import Adam
 from tausid.training.problem import Problem
 from tausid.training.result import FitResult, FoldCurves, HistoryRow, Trust
 from tausid.training.run_state import RunState, Status
-from tausid.training.candidates import describe
 
 
 def make_result(
@@ -117,7 +117,9 @@ def describe_trust(trust: Trust | None) -> str:
     told = f"Held-out error {_percent(trust.held_out)} of the outputs' deviation"
     told += "." if trust.linear is None else f"; the best linear model has {_percent(trust.linear)}."
     if trust.distance is not None:
-        told += f" {trust.members} models trained independently agree within {_percent(trust.distance)} on other inputs."
+        told += (
+            f" {trust.members} models trained independently agree within {_percent(trust.distance)} on other inputs."
+        )
     return told
 
 

@@ -119,7 +119,9 @@ class ScanError:
         with jax.enable_x64(True):
             double = _doubled(dataclasses.replace(self.start, initial=FreeState.unknown(np.zeros((0, self.start.nx)))))
             trained = dataclasses.replace(self.trained, initial=jax.tree.map(lambda _: False, double.initial))
-            weights, fixed = eqx.partition(dataclasses.replace(double, limits=None), dataclasses.replace(trained, limits=None))
+            weights, fixed = eqx.partition(
+                dataclasses.replace(double, limits=None), dataclasses.replace(trained, limits=None)
+            )
             limits = None if double.limits is None else jnp.asarray(double.limits).T
             return _Program(ravel_pytree(weights)[1], fixed, limits, self.integrator)
 
@@ -172,9 +174,7 @@ def _cost(program: _Program, u: Array, y: Array, w: Array, dt: Array, theta: Arr
 
 
 @eqx.filter_jit
-def _normal(
-    program: _Program, u: Array, y: Array, w: Array, dt: Array, theta: Array, x0: Array
-) -> tuple[Array, ...]:
+def _normal(program: _Program, u: Array, y: Array, w: Array, dt: Array, theta: Array, x0: Array) -> tuple[Array, ...]:
     (B, nx), P = x0.shape, theta.size
     slopes = jax.vmap(jax.vmap(jax.jacrev(program.step, (0, 1)), (None, 0, 0, 0, 0)), (None, 0, 0, 0, 0))
     output_slopes = jax.vmap(jax.vmap(jax.jacrev(program.output, (0, 1)), (None, 0, 0)), (None, 0, 0))

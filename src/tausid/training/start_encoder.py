@@ -50,7 +50,9 @@ def start_encoder(
     linear = np.pad(fitted[:, : seen.shape[1]], ((0, model.nx - count), (0, 0)))
     if bend:
         readout[:count] = fitted[:, seen.shape[1] :]
-    network = dataclasses.replace(initial.network, linear=linear.astype(initial.network.linear.dtype)).with_readout(readout)
+    network = dataclasses.replace(initial.network, linear=linear.astype(initial.network.linear.dtype)).with_readout(
+        readout
+    )
     return dataclasses.replace(model, initial=dataclasses.replace(initial, network=network))
 
 

@@ -1,19 +1,15 @@
 """Records by name: benchmarks of the field, checked against their sums, and simulated plants."""
 
+from tausid.data import plants
 from tausid.data.datasets._names import describe, fetch, load, names
-from tausid.data.datasets._plants import AbstractPlant, Duffing, Neutralization, TwoMassDrive, response, simulate
-from tausid.data.datasets._tanks import TankParameters, simulate_tanks, tanks_response
+from tausid.data.plants import response, simulate, simulate_tanks, tanks_response
 
 __all__ = [
-    "AbstractPlant",
-    "Duffing",
-    "Neutralization",
-    "TankParameters",
-    "TwoMassDrive",
     "describe",
     "fetch",
     "load",
     "names",
+    "plants",
     "response",
     "simulate",
     "simulate_tanks",

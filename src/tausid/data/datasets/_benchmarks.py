@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tausid.data.datasets._download import NotAvailableError, cache_folder, download
+from tausid.data.datasets._folder import FOLDER_VARIABLE, find_in_folder
 from tausid.data.readers import read, read_csv
 from tausid.data.records import Dataset, Record
 from tausid.errors import DataError
 
-FOLDER_VARIABLE = "TAUSID_DATA"
 # The parts of the Silverbox record, [start, stop) in samples; the first 32000 of the arrow stay within the
 # amplitudes of the multisine.
 SILVERBOX_MULTISINE = (40650, 127400)
@@ -44,7 +43,7 @@ def find_files(name: str, *, folder: str | Path | None, timeout: float) -> tuple
     """Find the files of a benchmark, download them if need be, and check their sums."""
     benchmark = BENCHMARKS[name]
     try:
-        paths = _find_in_folder(name, benchmark, folder)
+        paths = find_in_folder(name, benchmark.files, folder)
     except NotAvailableError as local:
         try:
             return _find_in_cache(name, benchmark) or download(
@@ -54,22 +53,6 @@ def find_files(name: str, *, folder: str | Path | None, timeout: float) -> tuple
             raise DataError(_nowhere(name, benchmark, f"{local}; {remote}")) from None
     for path in paths:
         _check_sum(path, benchmark.files[path.name])
-    return paths
-
-
-def _find_in_folder(name: str, benchmark: Benchmark, folder: str | Path | None) -> tuple[Path, ...]:
-    said_by = FOLDER_VARIABLE if folder is None else "`folder`"
-    where = os.environ.get(FOLDER_VARIABLE) if folder is None else folder
-    if not where:
-        raise NotAvailableError(f"{said_by} is not set")
-    paths = tuple(Path(where) / name / file for file in benchmark.files)
-    for path in paths:
-        try:
-            found = path.is_file()
-        except OSError as error:
-            raise NotAvailableError(f"{said_by} names '{where}', which cannot be read: {error.strerror}") from None
-        if not found:
-            raise NotAvailableError(f"{said_by} names a folder without the file '{path}'")
     return paths
 
 

@@ -1,15 +1,15 @@
-"""Datasets by name: benchmarks, whose files are found and checked, and one fixed record of each simulated plant."""
+"""Datasets by name: benchmarks and DaISy, whose files are found, and one fixed record of each simulated plant."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from tausid.data.datasets._benchmarks import BENCHMARKS, Benchmark, find_files
-from tausid.data.datasets._plants import PLANTS, simulate
-from tausid.data.datasets._tanks import simulate_tanks
+from tausid.data.datasets._daisy import DAISY, DaisyRecord
+from tausid.data.plants import PLANTS, simulate, simulate_tanks
 from tausid.data.records import Dataset
 from tausid.errors import ConfigError, unknown_name
 
@@ -37,8 +37,8 @@ def names() -> tuple[str, ...]:
         Their names, the measured ones first.
 
     Example:
-        >>> names()
-        ('cascaded_tanks', 'emps', 'silverbox', 'simulated_tanks', 'duffing', 'two_mass', 'ph')
+        >>> names()[:4]
+        ('cascaded_tanks', 'emps', 'silverbox', 'daisy_heating')
     """
     return tuple(_DATASETS)
 
@@ -68,7 +68,7 @@ def load(name: str, *, folder: str | Path | None = None, timeout: float = 120.0)
     The files of a benchmark come from `folder`, by default the one that the environment variable `TAUSID_DATA` names,
     with one subfolder per benchmark; else they are downloaded from their official address, once, and kept in the user's
     cache folder or the one that `TAUSID_CACHE` names. A file whose sha256 sum is not that of the published record is
-    refused.
+    refused. Records of DaISy are found in that folder, in the subfolder `daisy`, and nowhere else.
 
     Simulated datasets have no files: each is made anew, with seed 0. `simulate` and `simulate_tanks` make others.
 
@@ -89,9 +89,8 @@ def load(name: str, *, folder: str | Path | None = None, timeout: float = 120.0)
         Record('train': 2000 samples, Ts = 0.00166667 s, force -> position)
     """
     dataset = _get(name)
-    if isinstance(dataset, Simulated):
-        return dataset.make()
-    return dataset.read(find_files(name, folder=folder, timeout=timeout))
+    paths = fetch(name, folder=folder, timeout=timeout)
+    return dataset.make() if isinstance(dataset, Simulated) else dataset.read(paths)
 
 
 def fetch(name: str, *, folder: str | Path | None = None, timeout: float = 120.0) -> tuple[Path, ...]:
@@ -109,22 +108,31 @@ def fetch(name: str, *, folder: str | Path | None = None, timeout: float = 120.0
         ConfigError: there is no such dataset.
         DataError: the files are not available, or are not the published ones.
     """
-    if isinstance(_get(name), Simulated):
+    dataset = _get(name)
+    if isinstance(dataset, Simulated):
         return ()
+    if isinstance(dataset, DaisyRecord):
+        return dataset.find(folder)
     return find_files(name, folder=folder, timeout=timeout)
 
 
-def _get(name: str) -> Benchmark | Simulated:
+def _get(name: str) -> Benchmark | DaisyRecord | Simulated:
     if name not in _DATASETS:
         raise ConfigError(unknown_name("dataset", name, _DATASETS))
     return _DATASETS[name]
 
 
-_DATASETS: dict[str, Benchmark | Simulated] = {
+def _tanks_with_steps() -> Dataset:
+    steps = simulate_tanks(seed=RECORD_SEED, excitation="random_steps").test
+    return replace(simulate_tanks(seed=RECORD_SEED), more_tests=(replace(steps, name="steps"),))
+
+
+_DATASETS: dict[str, Benchmark | DaisyRecord | Simulated] = {
     **BENCHMARKS,
+    **DAISY,
     "simulated_tanks": Simulated(
         "simulated tanks with the benchmark's physics: pump voltage to water level (V), Ts = 4 s, 1024 samples each",
-        partial(simulate_tanks, seed=RECORD_SEED),
+        _tanks_with_steps,
     ),
     **{name: Simulated(plant.summary, partial(simulate, name, seed=RECORD_SEED)) for name, plant in PLANTS.items()},
 }

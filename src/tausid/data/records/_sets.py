@@ -20,6 +20,8 @@ class Dataset:
         more_tests: further test records, with other excitations.
         name: what to call the dataset.
         score_skip: leading samples that the dataset's official score leaves out; 0 if it has none.
+        noise: standard deviation of what the sensors add to each output, where it is known: no model can have a lower
+            error; empty where it is not.
 
     Raises:
         DataError: the records do not have the same channels.
@@ -31,6 +33,7 @@ class Dataset:
     more_tests: tuple[Record, ...] = ()
     name: str = "dataset"
     score_skip: int = 0
+    noise: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         held_out = () if self.validation is None else (self.validation,)

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tausid.data.plants import SlidingMass, TankParameters, parameter_units
 from tausid.errors import ConfigError, unknown_name
 from tausid.model.physics._declare import AbstractPhysics, Parameter, State
 from tausid.shapes import Array
 
 # The square root is made smooth below about this level in volts; at 1 V that changes it by 0.05 %.
 SMOOTH_LEVEL = 1e-3
+_TANKS = parameter_units(TankParameters)
+_MASS = parameter_units(SlidingMass)
 
 
 @dataclass(frozen=True)
@@ -42,17 +45,17 @@ class CascadedTanks(AbstractPhysics):
         weir: rate at which water above the rim runs off, in 1/s.
     """
 
-    k1: float | Parameter = Parameter(0.05, 0.0, 0.5, "V^0.5/s")
-    k2: float | Parameter = Parameter(0.05, 0.0, 0.5, "V^0.5/s")
-    k3: float | Parameter = Parameter(0.05, 0.0, 0.5, "1/s")
+    k1: float | Parameter = Parameter(0.05, 0.0, 0.5, _TANKS["k1"])
+    k2: float | Parameter = Parameter(0.05, 0.0, 0.5, _TANKS["k2"])
+    k3: float | Parameter = Parameter(0.05, 0.0, 0.5, _TANKS["k3"])
     spill: float | Parameter = Parameter(0.5, 0.0, 1.5)
-    k5: float | Parameter = Parameter(0.0, -0.05, 0.05, "1/s")
-    k6: float | Parameter = Parameter(0.0, -0.05, 0.05, "1/s")
+    k5: float | Parameter = Parameter(0.0, -0.05, 0.05, _TANKS["k5"])
+    k6: float | Parameter = Parameter(0.0, -0.05, 0.05, _TANKS["k6"])
     upper_rim: float | Parameter = Parameter(12.0, 2.0, 100.0, "V")
     rim: float | Parameter = 10.0
     weir: float = 1.0
 
-    states = {"upper": State(5.0, "V"), "lower": State(5.0, "V")}
+    states = {name: State(5.0, unit) for name, unit in TankParameters.states}
     max_dt = 2.0  # the weir is integrated stably up to 2.8 s
 
     def derivative(self, x: Sequence[Array], u: Sequence[Array], p: Any) -> Sequence[Array]:
@@ -98,8 +101,8 @@ class MassWithFriction(AbstractPhysics):
 
         mass dv/dt = gain u - viscous v - coulomb tanh(v / creep) - stiffness q - offset,   dq/dt = v,   y = q
 
-    From motion alone only the ratios to the gain can be found: the gain is a constant, in newtons per unit of the
-    input.
+    The equations of the simulated plant `datasets.plants.SlidingMass`. From motion alone only the ratios to the gain
+    can be found: the gain is a constant, in newtons per unit of the input.
 
     Args:
         mass: what is moved.
@@ -111,15 +114,15 @@ class MassWithFriction(AbstractPhysics):
         creep: velocity in m/s below which the constant friction fades; samples must resolve it.
     """
 
-    mass: float | Parameter = Parameter(1.0, 0.0, None, "kg")
-    viscous: float | Parameter = Parameter(1.0, 0.0, None, "N s/m")
-    coulomb: float | Parameter = Parameter(0.1, 0.0, None, "N")
-    offset: float | Parameter = Parameter(0.0, unit="N")
+    mass: float | Parameter = Parameter(1.0, 0.0, None, _MASS["mass"])
+    viscous: float | Parameter = Parameter(1.0, 0.0, None, _MASS["viscous"])
+    coulomb: float | Parameter = Parameter(0.1, 0.0, None, _MASS["coulomb"])
+    offset: float | Parameter = Parameter(0.0, unit=_MASS["offset"])
     stiffness: float | Parameter = 0.0
     gain: float = 1.0
     creep: float = 1e-2
 
-    states = {"position": State(0.0, "m"), "velocity": State(0.0, "m/s")}
+    states = {name: State(0.0, unit) for name, unit in SlidingMass.states}
 
     def derivative(self, x: Sequence[Array], u: Sequence[Array], p: Any) -> Sequence[Array]:
         """Velocity and acceleration.
@@ -132,13 +135,7 @@ class MassWithFriction(AbstractPhysics):
         Returns:
             Their derivatives per second.
         """
-        import jax.numpy as jnp
-
-        position, velocity = x
-        (drive,) = u
-        friction = p.viscous * velocity + p.coulomb * jnp.tanh(velocity / p.creep)
-        force = p.gain * drive - friction - p.stiffness * position - p.offset
-        return velocity, force / p.mass
+        return SlidingMass.derivative(p, x, u)
 
     def output(self, x: Sequence[Array], u: Sequence[Array], p: Any) -> Sequence[Array]:
         """The position.

@@ -8,16 +8,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tausid.data.datasets._simulator import (
+from tausid.data.plants._excitation import multisine, random_steps
+from tausid.data.plants._integrate import (
     State,
     as_signal,
     check_amounts,
     check_ts,
     make_dataset,
-    multisine,
     runge_kutta,
     sample_states,
 )
+from tausid.data.plants._plant import parameter
 from tausid.data.records import Dataset
 from tausid.errors import ConfigError, unknown_name
 from tausid.shapes import ArrayLike, Float
@@ -37,25 +38,18 @@ PUMP_RANGE = (0.0, 10.0)
 
 @dataclass(frozen=True)
 class TankParameters:
-    """Parameters of the tanks; the defaults were fitted to the training record of the benchmark.
+    """Parameters of the tanks; the defaults were fitted to the training record of the benchmark."""
 
-    Args:
-        k1: outflow of the upper tank per square root of its level, V^0.5/s.
-        k2: outflow of the lower tank per square root of its level, V^0.5/s.
-        k3: inflow of the upper tank per volt at the pump, 1/s.
-        spill: share of the upper tank's overflow that lands in the lower one; the rest is lost.
-        k5: outflow of the upper tank per level, 1/s.
-        k6: outflow of the lower tank per level, 1/s.
-    """
-
-    k1: float = 0.04304
-    k2: float = 0.0655
-    k3: float = 0.04246
+    k1: float = parameter(0.04304, "V^0.5/s", "outflow of the upper tank per square root of its level")
+    k2: float = parameter(0.0655, "V^0.5/s", "outflow of the lower tank per square root of its level")
+    k3: float = parameter(0.04246, "1/s", "inflow of the upper tank per volt at the pump")
     # Fitted as 0.21226 per second and volt above the rim, in steps of 4 s that each start at the rim: a step
     # with an overflow of s V/s then ends 4 s above it, so the share of s is 4 times that figure.
-    spill: float = 4.0 * 0.21226
-    k5: float = 0.00055
-    k6: float = -0.00611
+    spill: float = parameter(4.0 * 0.21226, "", "share of the upper tank's overflow that lands in the lower one")
+    k5: float = parameter(0.00055, "1/s", "outflow of the upper tank per level")
+    k6: float = parameter(-0.00611, "1/s", "outflow of the lower tank per level")
+
+    states = (("upper", "V"), ("lower", "V"))
 
 
 # Levels at the start of the benchmark's training record, fitted with the parameters, in volts.
@@ -96,13 +90,13 @@ def tanks_response(
         >>> tanks_response([0.0, 0.0, 0.0], ts=60.0).round(3)
         array([5.188, 3.596, 0.517])
     """
-    pump = as_signal(u, "pump voltage")
+    pump = as_signal(u, ["pump voltage"])
     check_ts(ts)
     if len(x0) != 2 or not all(0.0 <= level <= RIM for level in x0):
         raise ConfigError(f"`x0` must be two levels from 0 to {RIM:g} V; got {x0!r}. Start inside the tanks.")
     p = parameters or TankParameters()
     levels = sample_states(
-        lambda x, held, h: _advance(x, held, h, p), pump, (float(x0[0]), float(x0[1])), ts=ts, max_step=MAX_STEP
+        lambda x, held, h: _advance(x, held[0], h, p), pump, (float(x0[0]), float(x0[1])), ts=ts, max_step=MAX_STEP
     )
     return levels[:, 1]
 
@@ -158,13 +152,14 @@ def simulate_tanks(
         return pump, np.clip(level + noise * random.standard_normal(length), 0.0, RIM)
 
     return make_dataset(
-        experiment,
+        {"train": experiment, "test": experiment},
+        (samples, samples if test_samples is None else test_samples),
         name="simulated_tanks",
         seed=seed,
-        samples=samples,
-        test_samples=test_samples,
         ts=ts,
-        channels=(("u", "V"), ("y", "V")),
+        inputs=(("u", "V"),),
+        outputs=(("y", "V"),),
+        noise=(noise,),
     )
 
 
@@ -197,11 +192,7 @@ def _multisine(random: np.random.Generator, samples: int, ts: float) -> Float[np
 
 
 def _random_steps(random: np.random.Generator, samples: int, ts: float) -> Float[np.ndarray, " N"]:
-    """Zero mean, unit variance: levels uniform within plus and minus sqrt(3), for uniform times."""
-    count = math.ceil(samples * ts / STEP_SECONDS[0]) + 1
-    ends = np.cumsum(random.uniform(*STEP_SECONDS, count))
-    levels = random.uniform(-math.sqrt(3.0), math.sqrt(3.0), count)
-    return levels[np.searchsorted(ends, np.arange(samples) * ts, side="right")]
+    return random_steps(random, samples, ts=ts, hold=STEP_SECONDS)
 
 
 EXCITATIONS: dict[str, Callable[[np.random.Generator, int, float], np.ndarray]] = {

@@ -1,9 +1,9 @@
-"""What all simulated plants share: a multisine, Runge-Kutta steps, and two records with signals of their own."""
+"""What all simulated plants share: Runge-Kutta steps, and records with random numbers of their own."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -12,60 +12,53 @@ from tausid.errors import ConfigError, DataError
 from tausid.shapes import ArrayLike, Float
 
 State = tuple[float, ...]
-Bands = tuple[tuple[float, float], ...]
+Channels = tuple[tuple[str, str], ...]
+# Makes inputs (N, nu) and outputs (N, ny) of one record.
+Experiment = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]
 
 
 def make_dataset(
-    experiment: Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]],
+    experiments: Mapping[str, Experiment],
+    lengths: Sequence[int],
     *,
     name: str,
     seed: int,
-    samples: int,
-    test_samples: int | None,
     ts: float,
-    channels: tuple[tuple[str, str], tuple[str, str]],
+    inputs: Channels,
+    outputs: Channels,
+    noise: Sequence[float],
 ) -> Dataset:
-    """Make a training and a test record, each with random numbers of its own."""
-    lengths = {"train": samples, "test": samples if test_samples is None else test_samples}
-    _check_settings(seed, lengths)
+    """Make the training record and the test ones, named and in this order, each with random numbers of its own."""
+    _check_settings(seed, dict(zip(experiments, lengths, strict=True)))
     check_ts(ts)
-    (u_name, _), (y_name, _) = channels
+    streams = np.random.SeedSequence(seed).spawn(len(experiments))
     records = []
-    for (role, length), stream in zip(lengths.items(), np.random.SeedSequence(seed).spawn(2), strict=True):
+    for (role, experiment), length, stream in zip(experiments.items(), lengths, streams, strict=True):
         u, y = experiment(np.random.default_rng(stream), length)
         records.append(
             Record.from_arrays(
-                u, y, ts=ts, input_names=[u_name], output_names=[y_name], units=dict(channels), name=role
+                u,
+                y,
+                ts=ts,
+                input_names=[channel for channel, _ in inputs],
+                output_names=[channel for channel, _ in outputs],
+                units=dict((*inputs, *outputs)),
+                name=role,
             )
         )
-    return Dataset(train=records[0], test=records[1], name=name)
-
-
-def multisine(random: np.random.Generator, samples: int, *, ts: float, bands: Bands) -> Float[np.ndarray, " N"]:
-    """Zero mean, unit variance, random phases, one line per multiple of 1 / (samples ts)."""
-    freq_hz = np.fft.rfftfreq(samples, ts)
-    amplitude = np.zeros(len(freq_hz))
-    for highest, height in reversed(bands):
-        amplitude[freq_hz <= highest] = height
-    amplitude[0] = 0.0
-    # A record shorter than the slowest period of the band still gets one line.
-    amplitude[1] = 1.0
-    # The line at half the sampling rate is real, and so would have no random phase.
-    amplitude[(samples + 1) // 2 :] = 0.0
-    phase = random.uniform(0.0, 2.0 * np.pi, len(freq_hz))
-    lines = amplitude / np.sqrt(np.sum(amplitude**2) / 2.0) * np.exp(1j * phase)
-    return np.fft.irfft(lines * samples / 2.0, samples)
+    train, test, *more = records
+    return Dataset(train=train, test=test, more_tests=tuple(more), name=name, noise=tuple(noise))
 
 
 def sample_states(
-    step: Callable[[State, float, float], State],
-    u: Float[np.ndarray, " N"],
+    step: Callable[[State, State, float], State],
+    u: Float[np.ndarray, "N nu"],
     x0: State,
     *,
     ts: float,
     max_step: float,
 ) -> Float[np.ndarray, "N nx"]:
-    """States at the samples, for an input held constant between them."""
+    """States at the samples, for inputs held constant between them."""
     substeps = math.ceil(ts / max_step)
     x, states = x0, [x0]
     for held in u[:-1].tolist():
@@ -89,15 +82,16 @@ def _moved(x: State, slope: State, h: float) -> State:
     return tuple(xi + h * si for xi, si in zip(x, slope, strict=True))
 
 
-def as_signal(u: ArrayLike, what: str) -> Float[np.ndarray, " N"]:
-    """One finite signal."""
+def as_signal(u: ArrayLike, names: Sequence[str]) -> Float[np.ndarray, "N nu"]:
+    """Finite signals, one column for each name."""
     signal = as_columns(u, "u")
-    if signal.shape[1] != 1 or len(signal) == 0 or not np.all(np.isfinite(signal)):
+    if signal.shape[1] != len(names) or len(signal) == 0 or not np.all(np.isfinite(signal)):
+        what = "one channel" if len(names) == 1 else f"{len(names)} channels"
         raise DataError(
-            f"`u` must be a finite signal of one channel; got shape {np.shape(u)} with "
-            f"{int(np.sum(~np.isfinite(signal)))} NaN or infinite values. Give the {what} at each sample."
+            f"`u` must be a finite signal of {what}; got shape {np.shape(u)} with {int(np.sum(~np.isfinite(signal)))} "
+            f"NaN or infinite values. Give the {' and '.join(names)} at each sample."
         )
-    return signal[:, 0]
+    return signal
 
 
 def check_amounts(unit: str, **amounts: float) -> None:
