@@ -7,7 +7,7 @@ Two implementations pass one test grid: `compiled.CompiledError`, for what the l
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -35,6 +35,7 @@ class Normal:
     k: Float[np.ndarray, "B nx"]
 
 
+@runtime_checkable
 class SquaredError(Protocol):
     """The mean squared error of the simulated outputs over all measured ones, normalized and weighted.
 

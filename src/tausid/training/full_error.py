@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -33,6 +33,7 @@ LEAST_SPREAD = 1e-3
 LARGEST_STATE = 1e6
 
 
+@runtime_checkable
 class Parameters(Protocol):
     """The trained weights of a model as one vector."""
 
