@@ -167,7 +167,7 @@ def test_info_says_what_a_model_is(tausid_command, run):
 
 def test_info_says_which_engine_computes_and_why(tausid_command, run, monkeypatch):
     engines = json.loads(tausid_command("info", "--engines", "--json").stdout)
-    assert set(engines) == {"auto", "fused", "scan"}
+    assert set(engines) == {"simulation", "auto", "fused", "scan"}
     monkeypatch.setenv("TAUSID_NO_FUSED", "1")
     text = tausid_command("info", run["json"]["model"], "--engines").stdout
     assert "scan, because fused is not available: the environment sets TAUSID_NO_FUSED" in text

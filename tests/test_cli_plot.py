@@ -86,6 +86,7 @@ def test_the_linear_approximation_is_drawn_with_distortion_where_the_input_is_pe
 def test_names_of_models_are_as_short_as_they_can_be():
     files = [Path("runs/a/model.safetensors"), Path("runs/b/model.safetensors")]
     assert name_models(files, None) == ["a", "b"]
+    assert name_models([Path("model.safetensors")], None) == [Path.cwd().name]  # in the folder where one is
     assert name_models([Path("x/a"), Path("y/a")], None) == ["x/a", "y/a"]
     assert name_models([Path("runs/a"), Path("runs/b")], None) == ["a", "b"]
     with pytest.raises(tausid.ConfigError, match="must be different files"):

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtyping import TypeCheckError
 
 from tausid.engine.networks import ACTIVATIONS, MLP, Network, activate, monomials
 from tausid.errors import ConfigError
@@ -111,6 +112,13 @@ def test_trees_that_were_defined_before_jax_was_imported_are_pytrees_after_it():
         "print(len(jax.tree.leaves(net)), jax.tree.leaves(net)[0].shape)"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "1 (2, 3)"
+
+
+def test_shapes_are_checked_in_the_tests():
+    with pytest.raises(TypeCheckError, match="linear"):
+        Network(np.ones(3))
+    with pytest.raises(TypeCheckError, match="bias"):
+        Network(np.ones((2, 3)), bias=np.ones(3))
 
 
 def test_degree_one_has_no_monomials():

@@ -244,7 +244,7 @@ def name_models(models: Sequence[Path], labels: Sequence[str] | None) -> list[st
                 "Give one each, or none."
             )
         return list(labels)
-    paths = [path.parent if path.name == MODEL else path for path in models]
+    paths = [path.resolve().parent if path.name == MODEL else path for path in models]
     for length in range(1, max(len(path.parts) for path in paths) + 1):
         names = [str(Path(*path.parts[-length:])) for path in paths]
         if len(set(names)) == len(names):

@@ -58,14 +58,19 @@ def describe_engines(model: AnyModel | None) -> dict[str, str]:
     Returns:
         Sentences by what they are about.
     """
+    from tausid.engine.choice import Engine
+    from tausid.engine.compiled import missing as compiled_missing
     from tausid.engine.engines import describe_engine
     from tausid.engine.fused import fused_missing, instruction_sets
+    from tausid.model.free_run import why_not_compiled
 
-    missing = fused_missing()
+    missing, reason = fused_missing(), compiled_missing()
     taken = "scan" if missing else "fused, for residual networks of one to four hidden layers and a fixed step"
     if model is not None:
         taken = describe_engine(model.state_space.field, model.integrator)
+        reason = why_not_compiled(model.state_space, Engine(model.integration.engine))
     return {
+        "simulation": "C++, in double precision" if reason is None else f"JAX, because {reason}",
         "auto": taken,
         "fused": f"not available: {missing}" if missing else f"available ({', '.join(instruction_sets())})",
         "scan": "available, for every model on every device",
