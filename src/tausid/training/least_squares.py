@@ -24,7 +24,7 @@ INITIAL_STEPS = 5
 # Steps tried with more and more damping before the search gives up.
 TRIALS = 12
 # Relative decrease of the objective that counts as converged.
-TOLERANCE = 1e-5
+TOLERANCE = 1e-4
 # Weight decay of what is in no group; of the groups before the evidence says more, iterations until then, its bounds.
 LEAST_DECAY, FIRST_DECAY, FIRST_EVIDENCE, DECAYS = 1e-8, 1e-6, 5, (1e-9, 1e-1)
 
