@@ -1,0 +1,125 @@
+"""What the search tries: structures and starts next to what a linear approximation suggests."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import comb
+
+from tausid.model.structure import AUTO, Structure
+from tausid.training.parts import FromLinear, LevenbergMarquardt, RandomDynamics, Search
+from tausid.training.recipe import Recipe
+from tausid.training.resolve import Task
+
+# Monomials of f beyond which polynomials are not tried.
+MOST_MONOMIALS = 60
+# Kinds of networks with which other numbers of states are tried.
+KINDS_TO_RESIZE = 2
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is nonlinear in a candidate, and where its weights start.
+
+    Args:
+        network: kind of network; None for a linear model.
+        activation: of hidden units.
+        nonlinear_g: whether g is nonlinear.
+        random: whether the weights start from random dynamics, not from the linear approximation.
+    """
+
+    network: str | None = None
+    activation: str = "leaky_relu"
+    nonlinear_g: bool = False
+    random: bool = False
+
+    def apply(self, recipe: Recipe, nx: int | None = None) -> Recipe:
+        """A recipe with this kind of network, and so many states."""
+        structure: dict[str, object] = {"nx": nx or recipe.structure.nx, "activation": self.activation}
+        if self.network is None:
+            structure |= {"network": "mlp", "hidden": (), "nonlinear_g": False}
+        else:
+            structure |= {"network": self.network, "nonlinear_g": self.nonlinear_g}
+        start = RandomDynamics() if self.random else recipe.start
+        return dataclasses.replace(recipe.with_structure(**structure), start=start)
+
+
+LINEAR = Kind()
+KINDS = (
+    Kind("mlp", "leaky_relu"),
+    Kind("mlp", "tanh"),
+    Kind("mlp", "leaky_relu", True),
+    Kind("mlp", "tanh", True),
+    Kind("mlp", "tanh", True, random=True),
+    Kind("mlp", "leaky_relu", False, random=True),
+    Kind("polynomial"),
+)
+
+
+def is_searched(task: Task) -> bool:
+    """Whether held-out data choose the structure."""
+    recipe = task.problem.recipe
+    return (
+        isinstance(recipe.search, Search)
+        and isinstance(recipe.trainer, LevenbergMarquardt)
+        and isinstance(recipe.start, FromLinear)
+        and task.held_out
+    )
+
+
+def first_candidates(task: Task) -> list[Recipe]:
+    """The recipe as it is; where there is a search, the linear model and all kinds with as many states as it has."""
+    recipe = task.problem.recipe
+    if not is_searched(task):
+        return [recipe]
+    kinds = [LINEAR, *(kind for kind in KINDS if _is_open(task, kind))]
+    return _distinct(kind.apply(recipe) for kind in kinds)
+
+
+def resized_candidates(task: Task, ranking: Sequence[Recipe], most_states: int) -> list[Recipe]:
+    """The linear model and the best kinds with one or two states more, and with fewer: modes come in pairs, and a
+    linear model takes states for what is nonlinear."""
+    if not is_searched(task) or task.asked.structure.nx != AUTO:
+        return []
+    n = task.problem.recipe.structure.order
+    sizes = sorted({n - 1, (n + 1) // 2, n + 1, n + 2} - {0, n})
+    linear = [recipe for recipe in ranking if is_linear(recipe)]
+    best = [recipe for recipe in ranking if not is_linear(recipe)][:KINDS_TO_RESIZE]
+    return [recipe.with_structure(nx=nx) for recipe in (*linear, *best) for nx in sizes if nx <= max(most_states, 1)]
+
+
+def larger_candidates(task: Task, best: Recipe, most_states: int) -> list[Recipe]:
+    """The best candidate with still more states, where two more than the linear approximation has were better."""
+    n, nx = task.problem.recipe.structure.order, best.structure.order
+    if not is_searched(task) or task.asked.structure.nx != AUTO or not n + 2 <= nx < 2 * n + 2:
+        return []
+    return [best.with_structure(nx=more) for more in (nx + 1, nx + 2) if more <= most_states]
+
+
+def is_linear(recipe: Recipe) -> bool:
+    """Whether nothing is nonlinear."""
+    return recipe.structure.network == "mlp" and not recipe.structure.hidden
+
+
+def describe(structure: Structure) -> str:
+    """A structure in words: states, network, and which parts are nonlinear."""
+    states = f"{structure.nx} state{'s' * (structure.order > 1)}"
+    if structure.network == "mlp" and not structure.hidden:
+        return f"{states}, linear"
+    network = structure.activation if structure.network == "mlp" else structure.network
+    return f"{states}, {network}, {'f and g' if structure.nonlinear_g else 'f'} nonlinear"
+
+
+def _is_open(task: Task, kind: Kind) -> bool:
+    """Whether what was asked for leaves room for a kind."""
+    asked = task.asked.structure
+    n_in = task.problem.recipe.structure.order + task.problem.initial_model.state_space.nu
+    if kind.network == "polynomial" and comb(n_in + asked.degree, asked.degree) - n_in - 1 > MOST_MONOMIALS:
+        return False
+    open_activation = kind.network == "polynomial" or asked.activation in (AUTO, kind.activation)
+    return asked.network in (AUTO, kind.network) and open_activation and asked.nonlinear_g in (AUTO, kind.nonlinear_g)
+
+
+def _distinct(recipes: Iterator[Recipe]) -> list[Recipe]:
+    return list(dict.fromkeys(recipes))
