@@ -31,6 +31,8 @@ BETTER = 0.98
 # Candidates within this factor of the best held-out error take part in the final fits, at most so many, with so many
 # fits in all.
 CLOSE, FINALISTS, FINAL_FITS = 1.1, 3, 6
+# Members that lie further apart than this, and than the linear model is wrong on held-out data, are not trusted.
+APART = 0.5
 # A fit has gone astray where its error on its own records is so many times the one of folds on what they did not see.
 ASTRAY = 1.5
 
@@ -138,7 +140,8 @@ def _agree(task: Task, trials: Trials, fits: list[Job]) -> Found:
         distance = consensus.spread
     linear = _linear_error(trials)
     chosen = sound[order[0]]
-    if linear is not None and distance is not None and distance > linear[1] and not is_linear(chosen.recipe):
+    untrusted = distance is not None and linear is not None and distance > max(APART, linear[1])
+    if untrusted and linear is not None and not is_linear(chosen.recipe):
         job = Job(linear[0], None, 0, _steps(trials, linear[0]))
         trials.run([job])
         sound, order, chosen = [job], [0], job
