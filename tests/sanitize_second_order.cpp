@@ -40,7 +40,7 @@ Net random_net(int n_in, int n_out, std::vector<int32_t>& factors) {
 
 int check(int isa, int round) {
   System s{};
-  s.nx = whole(1, 5), s.nu = whole(0, 3), s.ny = whole(1, 3);
+  s.nx = whole(1, 5), s.nu = whole(0, 3), s.ny = whole(0, 9) ? whole(1, 3) : 41;
   std::vector<int32_t> factors_f, factors_g;
   s.f = random_net(s.nx + s.nu, s.nx, factors_f);
   s.g = random_net(whole(0, 1) ? s.nx : s.nx + s.nu, s.ny, factors_g);

@@ -228,8 +228,9 @@ class Samples:
     @cached_property
     def as_struct(self) -> _Samples:
         """The records as the library sees them."""
-        arrays = [_plain(a) for a in (self.u, self.y, self.w, self.dt)]
-        struct = _Samples(len(self.lengths), _pointer(self.lengths), *map(_pointer, arrays))
+        lengths = np.ascontiguousarray(self.lengths, np.int64)
+        arrays = [lengths, *(_plain(a) for a in (self.u, self.y, self.w, self.dt))]
+        struct = _Samples(len(lengths), *map(_pointer, arrays))
         struct.kept = arrays  # as long as the struct
         return struct
 
@@ -333,6 +334,8 @@ class System:
             "y": (samples.y, (N, self.g.n_out)),
             "w": (samples.w, (N, self.g.n_out)),
             "dt": (samples.dt, (N,)),
+            "rate": (self.rate, (self.nx,)),
+            "limits": (self.limits, (self.g.n_out, 2)),
         }
         for name, (array, shape) in expected.items():
             if array.shape != shape:

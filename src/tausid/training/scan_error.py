@@ -68,8 +68,11 @@ class ScanError:
     def unpack(self, theta: Float[np.ndarray, "P"]) -> StateSpace:
         """The model with these weights."""
         with jax.enable_x64(True):
-            model = eqx.combine(self._program.unravel(jnp.asarray(theta)), eqx.partition(self.start, self.trained)[1])
-        return jax.tree.map(np.asarray, model)
+            weights = self._program.unravel(jnp.asarray(theta))
+        # The program has limits and initial states of its own.
+        nothing = jax.tree.map(lambda _: None, self.start.initial)
+        weights = dataclasses.replace(weights, limits=self.start.limits, initial=nothing)
+        return jax.tree.map(np.asarray, eqx.combine(weights, eqx.partition(self.start, self.trained)[1]))
 
     @cached_property
     def groups(self) -> dict[str, np.ndarray]:
@@ -109,8 +112,9 @@ class ScanError:
         self, theta: Float[np.ndarray, "P"], x0: Float[np.ndarray, "B nx"]
     ) -> list[Float[np.ndarray, "_ ny"]]:
         """Simulated minus measured outputs of each record; NaN where nothing was measured."""
-        model = self.unpack(theta)
-        y = np.asarray(model.output(self.states(theta, x0), self.samples.u))
+        model, x = self.unpack(theta), self.states(theta, x0)
+        with jax.enable_x64(True):
+            y = np.asarray(model.output(x, self.samples.u))
         errors = np.where(self.samples.w > 0, y - self.samples.y, np.nan)
         return np.split(errors, np.cumsum(self.samples.lengths)[:-1])
 
@@ -216,7 +220,7 @@ def _chunks(u: Array, y: Array, w: Array, dt: Array, columns: int, nx: int) -> t
 
     def cut(values: Array, mode: str) -> Array:
         padded = jnp.pad(values, [(0, missing)] + [(0, 0)] * (values.ndim - 1), mode=mode)
-        return padded.reshape(-1, length, *values.shape[1:])
+        return padded.reshape(len(padded) // length, length, *values.shape[1:])
 
     u_next = jnp.concatenate([u[1:], u[-1:]])
     return cut(u, "edge"), cut(u_next, "edge"), cut(dt, "constant"), cut(y, "edge"), cut(w, "constant")

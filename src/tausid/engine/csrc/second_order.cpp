@@ -355,6 +355,7 @@ double run(const System& s, const double* theta, const double* x0, const Samples
     int64_t n = d.lengths[b];
     std::memcpy(sim.x, x0 + b * s.nx, size_t(s.nx) * 8);
     bool fine = sim.in_bounds();
+    if (!fine && n > 0) cost = INFINITY;
     for (int64_t i = 0; i < n; i++, sample++) {
       const double *u = d.u + sample * s.nu, *u_next = i + 1 < n ? u + s.nu : u;
       if (!fine) {
@@ -457,7 +458,7 @@ struct Sensitivity {
   Columns columns;
   int64_t ld;               // of S: parameters of f, initial state
   double *S, *S_next;       // (nx, ld)
-  double *A, *Jk, *N, *left;  // (nx, nx); (stages, nx, nx) twice; (stages, nx)
+  double *A, *Jk, *N, *left;  // (nx, nx); (stages, nx, nx) twice; (stages, nx) or (ny)
   double *row, *block;
   Pull pull_f, pull_g;
   bool with_theta;
@@ -470,7 +471,7 @@ struct Sensitivity {
     A = arena.take(int64_t(s.nx) * s.nx);
     Jk = arena.take(int64_t(s.stages) * s.nx * s.nx);
     N = arena.take(int64_t(s.stages) * s.nx * s.nx);
-    left = arena.take(int64_t(s.stages) * s.nx);
+    left = arena.take(int64_t(s.stages) * s.nx + s.ny);
     row = arena.take(columns.width() + 8);
     block = arena.take(columns.panels * kRows * kPanelColumns);
     pull_f = {&sim.f, sim.stage, s.stages, {}};
