@@ -134,7 +134,7 @@ class Trials:
             if k + 1 < ENOUGH_FOLDS:
                 continue
             errors = [self.of(recipe, range(k + 1)).lowest for recipe in alive]
-            limit = HOPELESS * max(min(errors), NEGLIGIBLE)
+            limit = HOPELESS * max(min(errors, default=np.inf), NEGLIGIBLE)
             alive = [recipe for recipe, error in zip(alive, errors, strict=True) if error <= limit or is_linear(recipe)]
         return sorted(alive, key=lambda recipe: self.of(recipe).lowest)
 
