@@ -169,7 +169,7 @@ def test_look_says_where_the_clock_is_irregular_and_what_is_no_channel(tausid_co
     (tmp_path / "log.csv").write_text("t,note,qm\n0,a,1\n1,b,2\n2.1,c,1\n7,d,3\n8,e,1\n")
     printed = tausid_command("look", tmp_path / "log.csv", "--time", "t")[1]
     assert "5 samples from 0 to 8 s, Ts = 1.05 s" in printed
-    assert "steps 1 to 4.9 s, 1 gap, the longest of 4.9 s after 2.1 s" in printed
+    assert "steps 1 to 4.9 s, 4 samples lost, no gaps" in printed
     assert "note is no channel: it must hold numbers; line 2 has 'a'" in printed
 
 

@@ -9,8 +9,9 @@ import pytest
 
 import tausid
 from tausid import DataError, Record
+from tausid.data.clocks import split_at_gaps
 from tausid.data.inspection import look
-from tausid.data.readers import read_channels
+from tausid.data.readers import read, read_channels
 from tausid.results.plots import plot_record
 
 RANDOM = np.random.default_rng(0)
@@ -82,7 +83,16 @@ def test_jitter_and_gaps_of_the_clock():
     assert found.clock.longest_gap_from == t[1999]
     assert found.clock.longest == pytest.approx(t[2000] - t[1999])
     assert f'--prepare "interpolate {found.clock.ts:.4g}"' in found.suggestions[0]
-    assert "and 1 gap, the longest 0.51" in found.suggestions[0]
+    assert "50 lost samples, 1 gap (the longest 0.51" in found.suggestions[0]
+
+
+def test_a_gap_is_where_a_fit_splits_the_record_and_shorter_steps_have_lost_samples():
+    t = 0.01 * np.arange(N)
+    t[1000:] += 0.03  # three samples lost: four steps in one
+    t[2000:] += 0.2
+    found, record = look(channels(t=t), **NAMED).clock, read(channels(t=t), **NAMED)
+    assert (found.gaps, found.lost) == (1, 3 + 20)
+    assert len(split_at_gaps(record)) == found.gaps + 1
 
 
 def test_time_that_runs_backwards_is_counted():

@@ -85,11 +85,13 @@ def _clock_words(clock: ClockReport | None) -> str:
     words = f"{clock.samples} samples from {clock.start:.6g} to {clock.stop:.6g} s, {rate}"
     if clock.is_uniform:
         return f"{words}, uniform"
+    lost = f", {clock.lost} samples lost" if clock.lost else ""
     gaps = "no gaps"
     if clock.gaps:
         many = "1 gap" if clock.gaps == 1 else f"{clock.gaps} gaps"
         gaps = f"{many}, the longest of {clock.longest:.4g} s after {clock.longest_gap_from:.6g} s"
-    return f"{words}, jitter {100 * clock.jitter:.3g} %, steps {clock.shortest:.4g} to {clock.longest:.4g} s, {gaps}"
+    steps = f"steps {clock.shortest:.4g} to {clock.longest:.4g} s"
+    return f"{words}, jitter {100 * clock.jitter:.3g} %, {steps}{lost}, {gaps}"
 
 
 def _cells(channel: ChannelReport) -> list[str]:

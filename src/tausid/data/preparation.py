@@ -13,13 +13,12 @@ from fractions import Fraction
 import numpy as np
 from jaxtyping import Bool, Float
 
+from tausid.data.clocks import NEAR_STEPS
 from tausid.data.records import Record
 from tausid.errors import ConfigError, DataError, unknown_name
 
 # A new sampling rate must be this ratio of whole numbers, at most, to the old one.
 LARGEST_RATIO = 20_000
-# Between samples further apart than this many median steps there is a gap, and no output is interpolated.
-GAP_STEPS = 2.5
 # Half the length of the low-pass, in samples of the slower clock; `scipy.signal.resample_poly` designs it so.
 FILTER_SAMPLES = 10
 
@@ -158,8 +157,8 @@ def resample(record: Record, ts: float) -> Record:
 def interpolate(record: Record, ts: float, *, inputs: str = "hold") -> Record:
     """Bring a record with an irregular clock onto a uniform one; no filter, so nothing guards against aliasing.
 
-    Outputs lie on straight lines between neighbours; they are missing where a neighbour is, and in gaps of more than
-    2.5 median steps.
+    Outputs lie on straight lines between neighbours; they are missing where a neighbour is missing, or where the
+    neighbours are more than 2.5 median steps apart.
 
     Args:
         record: the record.
@@ -184,11 +183,11 @@ def interpolate(record: Record, ts: float, *, inputs: str = "hold") -> Record:
     left = np.clip(np.searchsorted(record.t, clock, side="right") - 1, 0, len(record) - 2)
     share = np.clip((clock - record.t[left]) / (record.t[left + 1] - record.t[left]), 0.0, 1.0)[:, None]
     u = _between(record.u, left, np.floor(share) if inputs == "hold" else share)
-    in_gap = (record.t[left + 1] - record.t[left] > GAP_STEPS * record.ts)[:, None] & (share > 0) & (share < 1)
-    y = np.where(in_gap, np.nan, _between(record.y, left, share))
+    far = (record.t[left + 1] - record.t[left] > NEAR_STEPS * record.ts)[:, None] & (share > 0) & (share < 1)
+    y = np.where(far, np.nan, _between(record.y, left, share))
     made = replace(record, u=u, y=y, t=clock)
-    lost = int(in_gap.sum())
-    return _with_step(made, f"interpolate {ts:.9g} {inputs}: {_clocks(record, made)}, {lost} outputs missing in gaps")
+    lost = f"outputs of {int(far.sum())} samples missing, far from measured ones"
+    return _with_step(made, f"interpolate {ts:.9g} {inputs}: {_clocks(record, made)}, {lost}")
 
 
 def split(record: Record, share: float) -> tuple[Record, Record]:

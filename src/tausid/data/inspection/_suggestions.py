@@ -48,10 +48,12 @@ def _suggest_clock(data: Channels, clock: ClockReport | None) -> list[str]:
         ]
     if clock.is_uniform:
         return []
-    gap = "" if not clock.gaps else f" and {_count(clock.gaps, 'gap')}, the longest {clock.longest:.4g} s"
+    lost = f", {_count(clock.lost, 'lost sample')}" if clock.lost else ""
+    gaps = f", {_count(clock.gaps, 'gap')} (the longest {clock.longest:.4g} s)" if clock.gaps else ""
+    cut = " and splits the record at its gaps" if clock.gaps else ""
     return [
-        f"The clock is irregular, with a jitter of {100 * clock.jitter:.2g} %{gap}. A fit takes it as it is; what "
-        f'needs one sampling time, such as decimate, wants --prepare "interpolate {clock.ts:.4g}" before it.'
+        f"The clock is irregular: jitter {100 * clock.jitter:.2g} %{lost}{gaps}. A fit takes it as it is{cut}. "
+        f'Steps that need a uniform clock, such as decimate, need --prepare "interpolate {clock.ts:.4g}" first.'
     ]
 
 
@@ -98,12 +100,10 @@ def _suggest_channel(report: ChannelReport, clock: ClockReport | None) -> list[s
             f"{name} misses {report.missing} of {report.samples} samples: fine for an output, not for an input."
         )
     if report.limited:
-        side = "maximum" if report.at_maximum >= report.at_minimum else "minimum"
-        value = report.maximum if side == "maximum" else report.minimum
-        said.append(
-            f"{name} is at its {side}, {value:g}, for {100 * max(report.at_minimum, report.at_maximum):.2g} % of the "
-            "samples: a limit of the plant or of the sensor. A model must learn it; a larger range would show more."
-        )
+        ends = zip(("minimum", "maximum"), report.limits, (report.at_minimum, report.at_maximum), strict=True)
+        where = [f"at its {end}, {limit:g}, for {100 * share:.2g} %" for end, limit, share in ends if limit is not None]
+        also = " Simulated outputs end there, too." if report.role == "output" else ""
+        said.append(f"{name} is {' and '.join(where)} of the samples: a limit of the plant or of the sensor.{also}")
     if report.role == "input" and report.changes < FEW_CHANGES:
         said.append(
             f"{name} changes only {_count(report.changes, 'time')}: it excites little, and a model will know little "
