@@ -21,7 +21,7 @@ from tausid.results.report._html import number, share
 from tausid.results.report._series import VALUES, bucket_width, plot_data, thin
 from tausid.results.report._verdict import judge
 from tausid.results.residuals import analyse_residuals
-from tausid.results.runs import Experiment, Run, write_run
+from tausid.results.runs import Experiment, Run, RunFolder
 from tausid.results.runs import _run as runs_in_memory
 from tausid.study import read_results
 from tausid.training import start
@@ -152,7 +152,7 @@ def test_a_nonlinear_plant_is_worth_a_nonlinear_model():
 
 
 def test_a_page_on_a_run_on_disk_fits_nothing(run, tmp_path, monkeypatch):
-    write_run(tmp_path, run)
+    RunFolder(tmp_path).write(run)
 
     def refuse(*arguments):
         raise AssertionError("a report must not fit anything")

@@ -20,8 +20,9 @@ from studies import LONG, QUICK, TINY, fit_by_hand, start, steps_in, wait_for, w
 
 import tausid
 from tausid import ConfigError, DataError, StorageError
+from tausid.results.runs import RunFolder
 from tausid.study import StudyResults, executors, parse_spec, read_results, read_spec, run_study, study_counts
-from tausid.study.locks import RUN_LOCK, hold
+from tausid.study.locks import hold
 from tausid.study.spec import recipe_of
 from tausid.study.store import JOURNAL, Store
 from tausid.training.holdout import split_records
@@ -383,7 +384,7 @@ def test_a_dask_cluster_may_have_no_workers_yet_and_ctrl_c_does_not_wait_for_the
         wait_for((folder / "checkpoint.safetensors").exists)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=240)
-        with hold(folder / RUN_LOCK, seconds=0.0) as held:
+        with hold(RunFolder(folder).lock_file, seconds=0.0) as held:
             assert not held  # the worker is still at it: who resumes now must not write there
     assert process.returncode == 130
     assert "nothing is lost. Go on with: tausid study run" in errors

@@ -7,11 +7,13 @@ its format, and a checksum over all of it.
 from __future__ import annotations
 
 import contextlib
+import csv
 import hashlib
+import io
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +82,15 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> Path:
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
     """Write a text file atomically."""
     return write_bytes(path, text.encode())
+
+
+def write_table(path: str | os.PathLike[str], header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
+    """Write a CSV table atomically; a number reads back as the same number, NaN and None are empty cells."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(["" if cell is None or cell != cell else cell for cell in row] for row in rows)
+    return write_text(path, text.getvalue())
 
 
 def check_writable(folder: str | os.PathLike[str]) -> Path:

@@ -114,15 +114,15 @@ def fit(
     from tausid.cli.printing import describe_physics, describe_tau, print_json, print_pairs, print_scores
     from tausid.cli.report import write_report_if_possible
     from tausid.cli.runs import prepare_run
-    from tausid.data.sources import read_fit_data, source_files
+    from tausid.data.sources import read_fit_data, source_sums
     from tausid.model.evaluation import check_skip
-    from tausid.results.runs import Run, file_sums, write_run
+    from tausid.results.runs import Run
 
     columns = read_columns(input, output, ts, time, unit, fill, prepare)
     records = read_fit_data(
         data, columns, validation=validation, test=test, test_inputs=test_input, test_outputs=test_output
     )
-    folder = prepare_run(out, records.name, seed, resume=resume, overwrite=overwrite)
+    files = prepare_run(out, records.name, seed, resume=resume, overwrite=overwrite)
     shortcuts = {"trainer.iterations": iterations, "structure.hidden": hidden, "structure.activation": activation}
     settings = parse_settings(set) | parse_shortcuts(shortcuts)
     for record in (*records.train, *records.tests):
@@ -140,26 +140,25 @@ def fit(
         protocol=protocol,
         validation=records.validation or None,
         test=records.tests or None,
-        out=folder,
+        out=files.path,
         resume=resume,
         overwrite=overwrite,
         settings=settings,
     )
     if result.status == "interrupted":
-        print(f"{result.message}\nresume with: {_command(folder)} --resume", file=sys.stderr)
+        print(f"{result.message}\nresume with: {_command(files.path)} --resume", file=sys.stderr)
         raise typer.Exit(130)
     run = Run.from_result(result, train=records.train, tests=records.tests, skip=skip)
-    sources = file_sums(source_files([*data, *(validation or ()), *(test or ())]))
-    run = replace(run, name=records.name, command=_command(folder), sources=sources)
-    paths, summary = write_run(folder, run)
-    page = write_report_if_possible(folder) if report else {}
+    sources = source_sums([*data, *(validation or ()), *(test or ())])
+    summary = files.write(replace(run, name=records.name, command=_command(files.path), sources=sources))
+    page = write_report_if_possible(files.path) if report else {}
     if json:
         print_json({**summary, **{name: str(path) for name, path in page.items()}})
     else:
         about = {"tau": describe_tau(result.model), "status": f"{result.status}: {result.message}"}
         print_pairs({**about, **describe_physics(result.model)})
         print_scores(run.scores, result.model)
-        print_pairs({**paths, **page})
+        print_pairs({"model": files.model_file, "history": files.history_file, "summary": files.summary_file, **page})
     if result.status == "diverged":
         print(f"error: {result.message}", file=sys.stderr)
         raise typer.Exit(1)
@@ -208,7 +207,7 @@ def tau(
     nx: Annotated[str, typer.Option(help="Order of the linear approximation, or auto.")] = "auto",
     hold: Annotated[str, typer.Option(help="Inputs between samples: zero or first.")] = "zero",
     trials: Annotated[int | None, typer.Option(help="Fits of a cross-validation; 20 by default.")] = None,
-    search: Annotated[str | None, typer.Option(help="Cross-validation by tpe (default) or grid.")] = None,
+    search: Annotated[str | None, typer.Option(help="Cross-validation: refine (default) or grid.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the fits, for trained and cv; 0 by default.")] = None,
     set: Annotated[list[str] | None, typer.Option("--set", help="A setting of the fits, as KEY=VALUE.")] = None,
     out: Annotated[
@@ -253,11 +252,10 @@ def simulate(
     x0: X0 = None,
 ) -> None:
     """Simulate a model over the inputs of a record and write the outputs to a CSV file."""
-    import tausid
-    from tausid.cli.runs import write_simulation
+    from tausid.cli.runs import load, write_simulation
     from tausid.data.sources import read_part
 
-    loaded = tausid.load_model(model)
+    loaded = load(model)
     record = read_part([data], read_columns(input, output, ts, time, fill=fill, prepare=prepare), part)[0]
     simulation = loaded.simulate(record, dt=dt, x0=x0)
     path = write_simulation(out, record, simulation)
@@ -283,10 +281,11 @@ def evaluate(
     """Score a model on records by free-run simulation, in physical units."""
     import tausid
     from tausid.cli.printing import print_json, print_scores
+    from tausid.cli.runs import load
     from tausid.data.sources import read_part
-    from tausid.results.runs import describe_model, score_dict
+    from tausid.results.summary import describe_model, score_dict
 
-    loaded = tausid.load_model(model)
+    loaded = load(model)
     records = read_part(data, read_columns(input, output, ts, time, fill=fill, prepare=prepare), part)
     scores = tausid.evaluate_records(loaded, records, skip=skip, x0=x0)
     if json:
@@ -297,12 +296,13 @@ def evaluate(
 
 @app.command()
 def info(
-    model: Annotated[Path | None, typer.Argument(metavar="[MODEL]", help="A model file.")] = None,
+    model: Annotated[
+        Path | None, typer.Argument(metavar="[MODEL]", help="A model file, or the folder of a run.")
+    ] = None,
     engines: Annotated[bool, typer.Option("--engines", help="Say which engine computes here, and why.")] = False,
     json: Json = False,
 ) -> None:
     """Say what a model file holds, or which engine computes on this machine."""
-    import tausid
     from tausid.cli.printing import (
         describe_members,
         describe_physics,
@@ -311,15 +311,15 @@ def info(
         print_json,
         print_pairs,
     )
-    from tausid.cli.runs import describe_engines
+    from tausid.cli.runs import describe_engines, load
     from tausid.model.structure import as_plain
-    from tausid.results.runs import describe_model
+    from tausid.results.summary import describe_model
 
     if engines or model is None:
-        about = describe_engines(None if model is None else tausid.load_model(model))
+        about = describe_engines(None if model is None else load(model))
         print_json(about) if json else print_pairs(about)
         return
-    loaded = tausid.load_model(model)
+    loaded = load(model)
     content: dict[str, Any] = {
         **describe_model(loaded, model),
         "nx": loaded.state_space.nx,

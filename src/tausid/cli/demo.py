@@ -14,7 +14,7 @@ from tausid.cli.report import write_report_if_possible
 from tausid.cli.runs import write_simulation
 from tausid.data.records import Dataset
 from tausid.errors import MissingExtraError
-from tausid.results.runs import Experiment, Run, write_run
+from tausid.results.runs import Experiment, Run, RunFolder
 from tausid.storage import check_writable
 
 # Most seconds for the download of the record; the demo goes on without it.
@@ -68,10 +68,11 @@ def load_tanks() -> Dataset:
 
 
 def _write(out: Path, run: Run) -> dict[str, Path]:
-    paths, _ = write_run(out, run)
+    files = RunFolder(out)
+    files.write(run)
     test, *_ = run.of_role("test")
     return {
-        "model": paths["model"],
+        "model": files.model_file,
         "simulation": write_simulation(out / "simulation.csv", test.record, test.simulation),
         **_write_picture(out, test),
         **write_report_if_possible(out),

@@ -24,7 +24,7 @@ Data = Annotated[
 OneFile = Annotated[
     str, typer.Argument(metavar="DATA", help="A CSV, MATLAB, Parquet or HDF5 file, or @NAME of a known dataset.")
 ]
-ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file that `tausid fit` wrote.")]
+ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, or the folder of a run.")]
 Inputs = Annotated[list[str] | None, typer.Option("--input", help="Input column; repeat for several.")]
 Outputs = Annotated[list[str] | None, typer.Option("--output", help="Output column; repeat for several.")]
 Ts = Annotated[float | None, typer.Option("--ts", help="Sampling time in seconds.")]

@@ -14,15 +14,13 @@ from tausid.errors import ConfigError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from tausid.model.ensembles import AnyModel
-
 plot_app = typer.Typer(help="Figures, written as PNG, SVG or PDF.", no_args_is_help=True, rich_markup_mode=None)
 
 Picture = Annotated[Path, typer.Option("--out", help="Picture to write: its ending is .png, .svg or .pdf.")]
 DataOption = Annotated[str, typer.Option("--data", help="A CSV file, or @NAME of a known dataset.")]
 Models = Annotated[list[Path], typer.Argument(metavar="MODEL...", help="Model files, or the folders of runs.")]
 
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `tausid fit` wrote to.")]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `tausid fit` wrote to.")]
 
 
 @plot_app.command("scaling")
@@ -70,6 +68,7 @@ def plot_simulation(
     names = name_models(models, label)
 
     def draw() -> Figure:
+        from tausid.cli.runs import load
         from tausid.results import plots
 
         runs = {name: load(path).simulate(record, throw=False) for name, path in zip(names, models, strict=True)}
@@ -103,6 +102,7 @@ def plot_residuals(
     record = read_part([data], read_columns(input, output, ts, time, unit), part)[0]
 
     def draw() -> Figure:
+        from tausid.cli.runs import load
         from tausid.results.plots import plot_residuals
         from tausid.results.residuals import analyse_residuals
 
@@ -130,6 +130,7 @@ def plot_states(
     record = read_part([data], read_columns(input, output, ts, time), part)[0]
 
     def draw() -> Figure:
+        from tausid.cli.runs import load
         from tausid.results.plots import plot_states
 
         return plot_states(load(model).simulate(record))
@@ -138,27 +139,29 @@ def plot_states(
 
 
 @plot_app.command("history")
-def plot_history(run: RunFolder, out: Picture) -> None:
+def plot_history(run: RunArgument, out: Picture) -> None:
     """Errors, learning rate and gradient norm over the steps of a training, the best step marked."""
 
     def draw() -> Figure:
         from tausid.results.plots import plot_history
-        from tausid.results.runs import best_step, read_history
+        from tausid.results.runs import RunFolder
 
-        return plot_history(read_history(run), best_step=best_step(run))
+        files = RunFolder(run)
+        return plot_history(files.read_history(), best_step=files.best_step)
 
     write_picture(out, draw)
 
 
 @plot_app.command("tau")
-def plot_tau_path(run: RunFolder, out: Picture) -> None:
+def plot_tau_path(run: RunArgument, out: Picture) -> None:
     """Tau over the steps of a training."""
 
     def draw() -> Figure:
         from tausid.results.plots import plot_tau_path
-        from tausid.results.runs import best_step, read_history
+        from tausid.results.runs import RunFolder
 
-        return plot_tau_path(read_history(run), best_step=best_step(run))
+        files = RunFolder(run)
+        return plot_tau_path(files.read_history(), best_step=files.best_step)
 
     write_picture(out, draw)
 
@@ -208,21 +211,6 @@ def write_picture(path: Path, draw: Callable[[], Figure]) -> None:
     print(save_figure(draw(), path))
 
 
-def load(path: Path) -> AnyModel:
-    """The model of a file, or of a run's folder.
-
-    Args:
-        path: the file or the folder.
-
-    Returns:
-        The model.
-    """
-    from tausid.model.ensembles import load_model
-    from tausid.results.runs import MODEL
-
-    return load_model(path / MODEL if path.is_dir() else path)
-
-
 def name_models(models: Sequence[Path], labels: Sequence[str] | None) -> list[str]:
     """One name per model: those given, or the shortest ends of their paths that differ.
 
@@ -236,7 +224,7 @@ def name_models(models: Sequence[Path], labels: Sequence[str] | None) -> list[st
     Raises:
         ConfigError: not as many labels as models, or a label twice.
     """
-    from tausid.results.runs import MODEL
+    from tausid.results.runs import RunFolder
 
     if labels:
         if len(labels) != len(models) or len(set(labels)) < len(labels):
@@ -245,7 +233,7 @@ def name_models(models: Sequence[Path], labels: Sequence[str] | None) -> list[st
                 "Give one each, or none."
             )
         return list(labels)
-    paths = [path.parent if path.name == MODEL else path for path in models]
+    paths = [path.parent if path == RunFolder(path.parent).model_file else path for path in models]
     for length in range(1, max(len(path.parts) for path in paths) + 1):
         names = [str(Path(*path.parts[-length:])) for path in paths]
         if len(set(names)) == len(names):

@@ -11,14 +11,12 @@ from tausid.engine.engines import describe_engine
 from tausid.engine.fused import fused_missing, instruction_sets
 from tausid.errors import ConfigError
 from tausid.model.course import Simulation
-from tausid.model.ensembles import AnyModel
-from tausid.results.runs import HISTORY, MODEL, RECORDS, RESULT, csv_cell, csv_table
-from tausid.storage import write_text
-from tausid.training.checkpoint import FILE_NAME as CHECKPOINT
-from tausid.training.ensemble import member_folder
+from tausid.model.ensembles import AnyModel, load_model
+from tausid.results.runs import RunFolder
+from tausid.storage import write_table
 
 
-def prepare_run(out: Path | None, name: str, seed: int, *, resume: bool, overwrite: bool) -> Path:
+def prepare_run(out: Path | None, name: str, seed: int, *, resume: bool, overwrite: bool) -> RunFolder:
     """The folder of a run, with nothing in it that could be lost unasked.
 
     Args:
@@ -39,15 +37,18 @@ def prepare_run(out: Path | None, name: str, seed: int, *, resume: bool, overwri
     if out is None:
         if resume:
             raise ConfigError("`--resume` must know which run to go on with; no --out was given. Add --out FOLDER.")
-        return _next_free(Path("runs") / f"{name}-seed{seed}")
-    files = (CHECKPOINT, MODEL, RESULT, HISTORY, RECORDS, member_folder(Path(), 0) / CHECKPOINT)
-    held = [out / file for file in files if (out / file).exists()]
-    if held and not (resume or overwrite):
+        return RunFolder(_next_free(Path("runs") / f"{name}-seed{seed}"))
+    if RunFolder(out).is_used and not (resume or overwrite):
         raise ConfigError(
             f"`--out` must be a folder without a run; {out} holds one. Go on with it by --resume, replace it by "
             "--overwrite, or choose another folder."
         )
-    return out
+    return RunFolder(out)
+
+
+def load(path: Path) -> AnyModel:
+    """The model of a file, or of a run's folder."""
+    return RunFolder(path).load_model() if path.is_dir() else load_model(path)
 
 
 def describe_engines(model: AnyModel | None) -> dict[str, str]:
@@ -92,9 +93,7 @@ def write_simulation(path: Path, record: Record, simulation: Simulation) -> Path
     if simulation.low is not None and simulation.high is not None:
         columns += [simulation.low, simulation.high]
         simulated += [f"{name}_{end}" for end in ("low", "high") for name in record.output_names]
-    table = np.concatenate(columns, axis=1)
-    rows = ([csv_cell(value) for value in row] for row in table.tolist())
-    return write_text(path, csv_table([*header, *simulated], rows))
+    return write_table(path, [*header, *simulated], np.concatenate(columns, axis=1).tolist())
 
 
 def _next_free(folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -141,10 +142,11 @@ def _known_dataset(data: Sequence[str]) -> str | None:
     return named[0] if named else None
 
 
-def source_files(data: Sequence[str]) -> list[str]:
-    """The files behind what was given: those of folders and of known datasets, too."""
-    known = [str(path) for item in data if item.startswith("@") for path in datasets.fetch(item.removeprefix("@"))]
-    return [*known, *(path for item in data if not item.startswith("@") for path in _files(item))]
+def source_sums(data: Sequence[str]) -> dict[str, str]:
+    """sha256 of the files behind what was given, by their names: those of folders and of known datasets, too."""
+    known = [path for item in data if item.startswith("@") for path in datasets.fetch(item.removeprefix("@"))]
+    files = [*known, *(Path(path) for item in data if not item.startswith("@") for path in _files(item))]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def _load(data: str, columns: Columns, **options: Any) -> Dataset:

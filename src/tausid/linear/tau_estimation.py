@@ -27,12 +27,12 @@ LINEAR_SAMPLES = 200_000
 
 @dataclass(frozen=True)
 class TauTrial:
-    """One fit of a search for tau.
+    """One fit of a cross-validation of tau.
 
     Args:
         ts_over_tau: the sampling time in units of the tau that was tried.
         score: normalized free-run error over held-out data; infinite where nothing simulated.
-        status: how the fit ended; `stopped early` where it was hopeless.
+        status: how the fit ended, as in the results of a study.
     """
 
     ts_over_tau: float

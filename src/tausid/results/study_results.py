@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from tausid.errors import ConfigError, unknown_name
-from tausid.results.runs import csv_table
-from tausid.storage import write_text
+from tausid.storage import write_table
 
 RESULTS = "results.csv"
 OUTCOME = (
     "ts_over_tau", "seed", "status", "steps", "best_step", "seconds", "train_rmse", "validation_rmse", "test_rmse",
-    "tau_seconds", "version", "run", "model", "message",
+    "validation_nrmse", "tau_seconds", "version", "run", "model", "message",
 )  # fmt: skip
 # What runs are compared by, the best first.
 SCORES = ("test_rmse", "validation_rmse", "train_rmse")
@@ -122,7 +121,7 @@ class StudyResults:
 
 def run_of(row: Mapping[str, Any]) -> str:
     """The name of a row's run; where a table has none, as those of before, its model's folder."""
-    return str(row.get("run") or str(row.get("model") or "").removesuffix("/model.safetensors"))
+    return str(row.get("run") or str(row.get("model") or "").rpartition("/")[0])
 
 
 def scores_of(rows: Iterable[Mapping[str, Any]], score: str = "test_rmse") -> list[float]:
@@ -164,9 +163,7 @@ def write_results(folder: Path, results: StudyResults) -> Path:
     axes = [key for key in results.columns if key not in OUTCOME and not _is_score(key)]
     scores = [key for key in results.columns if _is_score(key) and key not in OUTCOME]
     header = [*axes, *OUTCOME[:9], *scores, *OUTCOME[9:]]
-    return write_text(
-        folder / RESULTS, csv_table(header, [[_text(row.get(key)) for key in header] for row in results.rows])
-    )
+    return write_table(folder / RESULTS, header, [[_text(row.get(key)) for key in header] for row in results.rows])
 
 
 def _describe(scores: Sequence[float]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from tausid.errors import ConfigError, MissingExtraError, StorageError
 
 STUDY_LOCK = ".study.lock"
-RUN_LOCK = ".run.lock"
 
 
 @contextlib.contextmanager

@@ -51,6 +51,19 @@ class DataSource:
     test_outputs: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, eq=False)
+class RecordSource:
+    """Records in memory; they travel to workers with every run.
+
+    Args:
+        train: training records.
+        tests: test records.
+    """
+
+    train: tuple[Record, ...]
+    tests: tuple[Record, ...] = ()
+
+
 def source_from_table(value: Any, folder: Path) -> DataSource:
     """A source from what a spec says: `@NAME`, or a table with the fields of `DataSource`."""
     if isinstance(value, str) and value.startswith("@"):
@@ -102,9 +115,14 @@ def _path(name: str, folder: Path) -> str:
     return name if name.startswith("@") else str((folder / name).resolve())
 
 
+def load_source(source: DataSource | RecordSource) -> tuple[tuple[Record, ...], tuple[Record, ...]]:
+    """The training records, and the test records."""
+    return (source.train, source.tests) if isinstance(source, RecordSource) else _read(source)
+
+
 @functools.lru_cache(maxsize=4)
-def load_source(source: DataSource) -> tuple[tuple[Record, ...], tuple[Record, ...]]:
-    """The training records, and the test records; read once per process."""
+def _read(source: DataSource) -> tuple[tuple[Record, ...], tuple[Record, ...]]:
+    """Read once per process."""
     columns = Columns(source.inputs, source.outputs, source.ts, source.time, fill=source.fill, prepare=source.prepare)
     data = read_fit_data(
         [source.train],

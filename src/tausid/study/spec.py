@@ -19,7 +19,7 @@ from tausid.checks import check_whole
 from tausid.data.records import Records
 from tausid.errors import ConfigError, unknown_name
 from tausid.model.physics import find_physics
-from tausid.study.source import DataSource, source_from_table
+from tausid.study.source import DataSource, RecordSource, source_from_table
 from tausid.training.ensemble import check_ensemble
 from tausid.training.fitting import change_recipe
 from tausid.training.recipe import Recipe
@@ -68,7 +68,7 @@ class StudySpec:
         variants: choices made together, by the variant's name; may be empty.
     """
 
-    source: DataSource
+    source: DataSource | RecordSource
     settings: Mapping[str, Any]
     axes: Mapping[str, tuple[Any, ...]]
     variants: Mapping[str, Mapping[str, Any]]

@@ -1,40 +1,38 @@
-"""Estimates of tau that need training: a trained tau, and cross-validation over many fits."""
+"""Estimates of tau that need training: a trained tau, and cross-validation as a study over Ts/tau."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from functools import partial
-from multiprocessing import get_context
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from tausid.checks import check_choice, check_whole
 from tausid.data.clocks import median_step
-from tausid.data.records import Record, Records, as_records
-from tausid.errors import ConfigError, DivergenceError, MissingExtraError, unknown_name
+from tausid.data.records import Records, as_records
+from tausid.errors import ConfigError, DivergenceError, unknown_name
 from tausid.linear.tau_estimation import LINEAR_METHODS, TauEstimate, TauTrial, estimate_linear_tau
-from tausid.storage import check_writable
+from tausid.results.study_results import StudyResults
+from tausid.study.coordinator import StudyUpdate, run_study
+from tausid.study.executors import open_workers
+from tausid.study.source import RecordSource
+from tausid.study.spec import StudySpec, axis_values, recipe_of
 from tausid.training import fit
-from tausid.training.checkpoint import fingerprint
-from tausid.training.processes import usable_cores, use_one_thread
-from tausid.training.progress import ProgressUpdate
 
 METHODS = (*LINEAR_METHODS, "trained", "cv")
-SEARCHES = ("tpe", "grid")
-JOURNAL = "tau_search.log"
+SEARCHES = ("refine", "grid")
 # Trials whose score is within this factor of the best one span the spread: the floor of the valley.
 VALLEY = 1.1
-# Trials that run to their end before hopeless ones are stopped.
-TRIALS_BEFORE_PRUNING = 5
-# What the sampler is told of a fit that never simulated: far worse than no model at all, whose NRMSE is 1.
-LOST = 1e3
+# A search spends this share of its trials on a log grid, and the others between its best values, so many at a time.
+GRID_SHARE, LEAST_GRID, PER_ROUND = 0.5, 3, 4
 # The recipe of the fits, unless another is asked for: the default one starts from a linear model whatever tau is.
 RECIPE = "windows"
+# What a cross-validation takes beside what its fits do: recipe, nx, physics and settings.
+OPTIONS = ("seed", "out", "search", "trials", "bounds", "workers", "report", "recipe", "nx", "physics", "settings")
 
 
 def estimate_tau(
@@ -48,7 +46,8 @@ def estimate_tau(
             fit) or `cv` (cross-validation: many fits, scored by free runs over held-out data).
         nx: order of the linear approximation, or number of states of the fits; `auto` for either's default.
         hold: what the inputs do between samples, `zero` or `first`.
-        **options: for `trained`, arguments of `fit`, whose recipe is then `windows`; for `cv`, those of `search_tau`.
+        **options: for `trained`, arguments of `fit`, whose recipe is then `windows`; for `cv`, those of
+            `cross_validate_tau`.
 
     Returns:
         The estimate.
@@ -57,8 +56,7 @@ def estimate_tau(
         ConfigError: an unknown method, or an option that the method does not take.
         DataError: the records break a rule.
     """
-    if method not in METHODS:
-        raise ConfigError(unknown_name("method", method, METHODS))
+    check_choice("method", method, METHODS)
     if method in LINEAR_METHODS:
         if options:
             raise ConfigError(
@@ -68,8 +66,12 @@ def estimate_tau(
         return estimate_linear_tau(records, method=method, nx=nx, hold=hold)
     sizes = {} if nx == "auto" else {"nx": nx}
     settings = {"integration.hold": hold, **options.pop("settings", {})}
-    estimator = train_tau if method == "trained" else search_tau
-    return estimator(records, **{"seed": 0, **sizes, **options, "settings": settings})
+    if method == "trained":
+        return train_tau(records, **{"seed": 0, **sizes, **options, "settings": settings})
+    for name in options:
+        if name not in OPTIONS:
+            raise ConfigError(unknown_name("option of a cross-validation of tau", name, OPTIONS))
+    return cross_validate_tau(records, **{**sizes, **options, "settings": settings})
 
 
 def train_tau(records: Records, *, seed: int, **settings: Any) -> TauEstimate:
@@ -98,167 +100,81 @@ def train_tau(records: Records, *, seed: int, **settings: Any) -> TauEstimate:
     )
 
 
-def search_tau(
+def cross_validate_tau(
     records: Records,
     *,
-    seed: int,
     out: str | os.PathLike[str] | None = None,
-    search: str = "tpe",
+    seed: int = 0,
+    search: str = "refine",
     trials: int = 20,
     bounds: tuple[float, float] = (1e-3, 10.0),
     workers: int | None = None,
     report: Callable[[TauTrial], None] | None = None,
-    **settings: Any,
+    settings: Mapping[str, Any] | None = None,
+    **choices: Any,
 ) -> TauEstimate:
-    """Cross-validate tau: many fits, each scored by its free run over held-out training data.
+    """Cross-validate tau: a study over Ts/tau in `out`, each fit scored by its free run over held-out data.
 
-    Every finished fit is in a journal in `out`; a search that was stopped goes on from there. Test data play no part.
+    `grid` tries a log grid over the bounds. `refine` spends half of the trials on a coarser one and the others between
+    its best values. A cross-validation that was stopped goes on from its folder. Test data play no part.
     """
     several = as_records(records)
     if out is None:
-        raise ConfigError("a search for tau must have a folder for its journal; got none. Give out='runs/tau'.")
-    _check_search(search, trials, bounds, settings)
-    journal = check_writable(out) / JOURNAL
-    study = _open_study(journal, search)
-    same = {**_flat(settings), "seed": seed, "bounds": bounds, "search": search, "data": fingerprint(several)}
-    _check_same_search(study, same, journal)
-    # Not the same seed again after a stop: the sampler would repeat what it has tried.
-    study.sampler = _sampler(seed + len(study.trials))
-    _requeue_broken_trials(study)
-    if search == "grid":
-        for value in np.geomspace(*bounds, trials).tolist():
-            study.enqueue_trial({"ts_over_tau": value}, skip_if_exists=True)
-    count = min(workers or usable_cores(), trials)
-    with ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=use_one_thread) as pool:
-        start = partial(_try_tau, journal, search, records=several, settings={**settings, "seed": seed})
-        _run_trials(study, partial(pool.submit, start), count, trials, bounds, report or _print_trial)
-    return _conclude(_finished_trials(study), median_step(several), search)
+        raise ConfigError("a cross-validation of tau must have a folder for its study; got none. Give out='runs/tau'.")
+    _check_search(search, trials, bounds)
+    fits = {"recipe": RECIPE, **choices, **(settings or {}), "seed": seed}
+    if recipe_of(fits, several).holdout is None:
+        raise ConfigError("a cross-validation of tau must hold data out; got holdout=none. Leave it out.")
+    results = StudyResults("tau", ())
+    with open_workers(workers) as (pool, slots):
+        while values := _next_values(_trials(results), search, trials, bounds):
+            spec = StudySpec(RecordSource(several), fits, {"ts_over_tau": values}, {})
+            say = _reporter(report or _print_trial)
+            results = run_study(spec, out=out, executor=pool, workers=slots(), resume=True, report=say)
+    return _conclude(_trials(results), median_step(several), search, failure=_first_failure(results))
 
 
-def _run_trials(
-    study: Any,
-    tries: Callable[[int, float], Future[TauTrial]],
-    count: int,
-    trials: int,
-    bounds: tuple[float, float],
-    report: Callable[[TauTrial], None],
-) -> None:
-    """Keep all workers busy until there are enough trials; only this process changes what a trial's outcome is."""
-    running: dict[Future[TauTrial], Any] = {}
-    while True:
-        while len(running) < count and len(_finished_trials(study)) + len(running) < trials:
-            trial = study.ask()
-            ts_over_tau = trial.suggest_float("ts_over_tau", *bounds, log=True)
-            running[tries(trial._trial_id, ts_over_tau)] = trial
-        if not running:
-            return
-        for future in wait(running, return_when=FIRST_COMPLETED).done:
-            trial, outcome = running.pop(future), future.result()
-            trial.set_user_attr("outcome", [outcome.score if math.isfinite(outcome.score) else None, outcome.status])
-            study.tell(trial, outcome.score if math.isfinite(outcome.score) else LOST)
-            report(outcome)
+def _next_values(done: Sequence[TauTrial], search: str, trials: int, bounds: tuple[float, float]) -> tuple[float, ...]:
+    """The values of Ts/tau to try next: a log grid first, then the middles of intervals with good ends."""
+    if not done:
+        count = trials if search == "grid" else min(trials, max(LEAST_GRID, math.ceil(GRID_SHARE * trials)))
+        return axis_values("ts_over_tau", {"geomspace": [*bounds, count]})
+    if search == "grid" or len(done) >= trials or not any(math.isfinite(trial.score) for trial in done):
+        return ()
+    pairs = sorted(itertools.pairwise(done), key=lambda pair: sum(trial.score for trial in pair))
+    count = min(PER_ROUND, trials - len(done))
+    middles = (math.sqrt(low.ts_over_tau * high.ts_over_tau) for low, high in pairs[:count])
+    return tuple(float(f"{middle:.15g}") for middle in middles)
 
 
-def _try_tau(
-    journal: Path,
-    search: str,
-    trial_id: int,
-    ts_over_tau: float,
-    *,
-    records: Sequence[Record],
-    settings: dict[str, Any],
-) -> TauTrial:
-    """One fit with this tau, which the study's pruner may stop early; runs in a worker."""
-    import optuna
-
-    trial = optuna.trial.Trial(_open_study(journal, search), trial_id)
-    scores: list[float] = []
-
-    def watch(update: ProgressUpdate) -> None:
-        scores.append(update.best if math.isfinite(update.best) else LOST)
-        if update.status == "running":
-            trial.report(scores[-1], update.step)
-            if trial.should_prune():
-                raise optuna.TrialPruned
-
-    try:
-        given = {"tau": median_step(records) / ts_over_tau, "recipe": RECIPE, **settings, "progress": watch}
-        result = fit(records, **given)
-    except optuna.TrialPruned:
-        return TauTrial(ts_over_tau, scores[-1], "stopped early")
-    best = min((row.validation for row in result.history if row.validation == row.validation), default=math.inf)
-    return TauTrial(ts_over_tau, best, result.status)
+def _trials(results: StudyResults) -> list[TauTrial]:
+    """The finished fits, by rising Ts/tau."""
+    rows = sorted(results.rows, key=lambda row: float(row["ts_over_tau"]))
+    return [_trial(row) for row in rows]
 
 
-def _finished_trials(study: Any) -> list[TauTrial]:
-    found = [
-        TauTrial(
-            trial.params["ts_over_tau"],
-            math.inf if trial.user_attrs["outcome"][0] is None else trial.user_attrs["outcome"][0],
-            trial.user_attrs["outcome"][1],
-        )
-        for trial in study.get_trials(deepcopy=False)
-        if trial.state.name == "COMPLETE"
-    ]
-    return sorted(found, key=lambda trial: trial.ts_over_tau)
+def _trial(row: Mapping[str, Any]) -> TauTrial:
+    score = row.get("validation_nrmse")
+    return TauTrial(float(row["ts_over_tau"]), math.inf if score is None else float(score), str(row["status"]))
 
 
-def _requeue_broken_trials(study: Any) -> None:
-    """Trials that a stopped search left unfinished are tried again, with the same tau."""
-    import optuna
+def _reporter(report: Callable[[TauTrial], None]) -> Callable[[StudyUpdate], None]:
+    def say(update: StudyUpdate) -> None:
+        if update.just_finished is not None:
+            report(_trial(update.just_finished))
 
-    for trial in study.get_trials(deepcopy=False):
-        if trial.state == optuna.trial.TrialState.RUNNING:
-            study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-            if trial.params:
-                study.enqueue_trial(trial.params)
+    return say
 
 
-def _open_study(journal: Path, search: str) -> Any:
-    """The study in a journal, created where there is none; only `tpe` stops hopeless fits early."""
-    try:
-        import optuna
-        from optuna.storages.journal import JournalFileBackend
-    except ImportError:
-        raise MissingExtraError(
-            'cross-validation of tau needs optuna, which is missing. Install it with pip install "tausid[search]".'
-        ) from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    backend = JournalFileBackend(str(journal))
-    median = optuna.pruners.MedianPruner(n_startup_trials=TRIALS_BEFORE_PRUNING)
-    return optuna.create_study(
-        study_name="tau",
-        storage=optuna.storages.JournalStorage(backend),
-        pruner=median if search == "tpe" else optuna.pruners.NopPruner(),
-        load_if_exists=True,
-    )
+def _first_failure(results: StudyResults) -> str:
+    return next((f" The first error: {row['message']}" for row in results.rows if row["status"] == "failed"), "")
 
 
-def _sampler(seed: int) -> Any:
-    import optuna
-
-    return optuna.samplers.TPESampler(seed=seed)
-
-
-def _check_same_search(study: Any, settings: dict[str, Any], journal: Path) -> None:
-    asked = {name: repr(value) for name, value in sorted(settings.items())}
-    held = study.user_attrs.get("settings")
-    if held is None:
-        study.set_user_attr("settings", asked)
-        return
-    for name in sorted({*held, *asked}):
-        if held.get(name) != asked.get(name):
-            raise ConfigError(
-                f"a resumed search must have the settings and data it began with; `{name}` was {held.get(name)} and "
-                f"is now {asked.get(name)} ({journal}). Use the same, or another folder."
-            )
-
-
-def _conclude(trials: Sequence[TauTrial], ts: float, search: str) -> TauEstimate:
+def _conclude(trials: Sequence[TauTrial], ts: float, search: str, *, failure: str = "") -> TauEstimate:
     best = min(trials, key=lambda trial: trial.score)
     if not math.isfinite(best.score):
         raise DivergenceError(
-            f"a search for tau must find a model that simulates; none of {len(trials)} trials did. "
+            f"a cross-validation of tau must find a model that simulates; none of {len(trials)} fits did.{failure} "
             "Widen the bounds, take more steps, or look at the data."
         )
     valley = [ts / trial.ts_over_tau for trial in trials if trial.score <= VALLEY * best.score]
@@ -269,7 +185,7 @@ def _conclude(trials: Sequence[TauTrial], ts: float, search: str) -> TauEstimate
         ts=ts,
         method="cv",
         description=(
-            f"best of {len(trials)} fits ({search} search) by the free run over held-out data, normalized RMSE "
+            f"best of {len(trials)} fits (search {search}) by the free run over held-out data, normalized RMSE "
             f"{best.score:.4g}; spread: the fits within ten percent of it"
         ),
         spread=(min(valley), max(valley)),
@@ -277,24 +193,12 @@ def _conclude(trials: Sequence[TauTrial], ts: float, search: str) -> TauEstimate
     )
 
 
-def _check_search(search: str, trials: int, bounds: tuple[float, float], settings: dict[str, Any]) -> None:
-    if search not in SEARCHES:
-        raise ConfigError(unknown_name("search", search, SEARCHES))
-    if trials < 1:
-        raise ConfigError(f"`trials` must be at least 1; got {trials}. Twenty are a good start.")
+def _check_search(search: str, trials: int, bounds: tuple[float, float]) -> None:
+    check_choice("search", search, SEARCHES)
+    check_whole("trials", trials, 1)
     low, high = bounds
     if not 0 < low < high < math.inf:
         raise ConfigError(f"`bounds` must be two rising positive values of Ts/tau; got {bounds}. Try (1e-3, 10).")
-    if _flat(settings).get("holdout", "auto") in ("none", None):
-        raise ConfigError("a search for tau must hold data out to score with; got holdout=none. Leave it out.")
-    for name in ("tau", "test", "protocol", "progress"):
-        if name in settings:
-            raise ConfigError(f"a search for tau decides `{name}` itself; got {settings[name]!r}. Leave it out.")
-
-
-def _flat(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of a fit, and the settings among them, by their keys."""
-    return {key: value for key, value in arguments.items() if key != "settings"} | arguments.get("settings", {})
 
 
 def _print_trial(trial: TauTrial) -> None:

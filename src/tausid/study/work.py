@@ -14,10 +14,10 @@ import numpy as np
 from tausid.data.clocks import median_step
 from tausid.data.records import Record
 from tausid.model.evaluation import Scores, evaluate_records
-from tausid.results.runs import Run, write_run
+from tausid.results.runs import Run, RunFolder
 from tausid.storage import check_writable
-from tausid.study.locks import RUN_LOCK, hold
-from tausid.study.source import DataSource, load_source
+from tausid.study.locks import hold
+from tausid.study.source import DataSource, RecordSource, load_source
 from tausid.study.spec import recipe_of, settings_of
 from tausid.training import FitResult, fit
 from tausid.training.holdout import split_records
@@ -42,7 +42,7 @@ class Job:
 
     name: str
     labels: Mapping[str, Any]
-    source: DataSource
+    source: DataSource | RecordSource
     choices: Mapping[str, Any]
     folder: Path
 
@@ -50,7 +50,7 @@ class Job:
 def execute(job: Job) -> dict[str, Any]:
     """Train, score and save one run; where its folder holds a checkpoint, from there on."""
     check_writable(job.folder)
-    with hold(job.folder / RUN_LOCK, seconds=SECONDS_TO_WAIT_FOR_FOLDER) as held:
+    with hold(RunFolder(job.folder).lock_file, seconds=SECONDS_TO_WAIT_FOR_FOLDER) as held:
         return _execute(job) if held else {"status": "busy"}
 
 
@@ -60,10 +60,11 @@ def _execute(job: Job) -> dict[str, Any]:
     if result.status == "interrupted":
         return {"status": "interrupted"}
     run = Run.from_result(result, train=train, tests=tests)
-    write_run(job.folder, run)
+    files = RunFolder(job.folder)
+    files.write(run)
     held_out = split_records(result.recipe, train, validation=None, test=tests or None).validation
     scores = {**run.scores, **({"validation": evaluate_records(result.model, held_out)} if held_out else {})}
-    return {**describe_result(result), **rmse_columns(scores), "model": f"{job.folder.name}/model.safetensors"}
+    return {**describe_result(result), **rmse_columns(scores), "model": f"{job.name}/{files.model_file.name}"}
 
 
 def _fit(job: Job, train: Sequence[Record], tests: Sequence[Record]) -> FitResult:
@@ -77,7 +78,7 @@ def _fit(job: Job, train: Sequence[Record], tests: Sequence[Record]) -> FitResul
 
 def describe_result(result: FitResult) -> dict[str, Any]:
     """What an outcome says of a fit, beside its scores."""
-    tau = result.model.tau
+    tau, errors = result.model.tau, [row.validation for row in result.history if math.isfinite(row.validation)]
     return {
         "status": result.status,
         "steps": result.steps,
@@ -85,6 +86,7 @@ def describe_result(result: FitResult) -> dict[str, Any]:
         "seconds": round(result.seconds, 3),
         "tau_seconds": float(np.mean(tau)),
         "ts_over_tau": float(np.mean(result.model.ts / np.asarray(tau))),
+        "validation_nrmse": min(errors, default=None),
         "version": version(),
         "message": result.message if result.status == "diverged" else "",
     }
