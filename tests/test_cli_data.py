@@ -170,7 +170,7 @@ def test_look_says_where_the_clock_is_irregular_and_what_is_no_channel(tausid_co
     printed = tausid_command("look", tmp_path / "log.csv", "--time", "t")[1]
     assert "5 samples from 0 to 8 s, Ts = 1.05 s" in printed
     assert "steps 1 to 4.9 s, 4 samples lost, no gaps" in printed
-    assert "note is no channel: it must hold numbers; line 2 has 'a'" in printed
+    assert "not a channel: column 'note' of" in printed
 
 
 @pytest.mark.parametrize(

@@ -303,7 +303,7 @@ def test_a_study_has_its_table_boxes_best_runs_and_failures(tmp_path):
 
 
 def test_a_study_of_named_variants_is_grouped_by_them(tmp_path):
-    rows = ["method,ts_over_tau,tau_seconds,seed,status,test_rmse,run"]
+    rows = ["method,final_ts_over_tau,tau_seconds,seed,status,test_rmse,run"]
     rows += [f'{m},{r},{4 / r},{s},completed,{v},"{m},seed={s}"' for m, r, s, v in (
         ("bla", 0.054, 0, 0.26), ("bla", 0.055, 1, 0.24), ("free", 0.07, 0, 0.4), ("free", 0.05, 1, 0.5))]  # fmt: skip
     (tmp_path / "results.csv").write_text("\n".join(rows))

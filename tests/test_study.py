@@ -47,7 +47,7 @@ def test_a_study_runs_the_product_of_its_axes_and_each_run_is_a_plain_fit(finish
     assert row["validation_rmse"] == pytest.approx(tausid.evaluate(by_hand.model, held_out).rmse["y"], rel=1e-5)
     model = tausid.load_model(spec.parent / "runs" / row["model"])
     assert model.provenance["seed"] == 1
-    assert row["ts_over_tau"] == pytest.approx(0.5 / model.tau)
+    assert row["final_ts_over_tau"] == pytest.approx(0.5 / model.tau)
 
 
 def test_results_are_a_csv_with_one_row_per_run(finished):
@@ -55,7 +55,7 @@ def test_results_are_a_csv_with_one_row_per_run(finished):
     with (spec.parent / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
     scores = {"train_rmse", "validation_rmse", "test_rmse"}
-    assert {"ts_over_tau", "seed", "status", "steps", "seconds", "version", *scores} <= set(rows[0])
+    assert {"final_ts_over_tau", "seed", "status", "steps", "seconds", "version", *scores} <= set(rows[0])
     assert [float(row["train_rmse"]) for row in rows] == [row["train_rmse"] for row in results.rows]
     assert {row["test_rmse"] for row in rows} == {""}  # there was no test record
     again = read_results(spec.parent)

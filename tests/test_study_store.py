@@ -13,8 +13,9 @@ from studies import QUICK, TINY, write_study
 
 from tausid import ConfigError, ExecutorError, StorageError
 from tausid.errors import MissingExtraError
+from tausid.results.runs import RunFolder
 from tausid.study import coordinator, executors, parse_spec, read_results, run_study, study_counts, work
-from tausid.study.locks import RUN_LOCK, STUDY_LOCK, hold
+from tausid.study.locks import STUDY_LOCK, hold
 from tausid.study.store import JOURNAL, Store
 
 GOOD = {"status": "completed", "train_rmse": 0.3, "validation_rmse": 0.2, "test_rmse": None}
@@ -151,7 +152,7 @@ def test_a_run_whose_folder_another_process_holds_waits(spec, monkeypatch):
 
     from filelock import FileLock
 
-    holder = FileLock(folder / RUN_LOCK, thread_local=False)
+    holder = FileLock(RunFolder(folder).lock_file, thread_local=False)
     with holder:
         results = run_study(spec, executor=ThreadPoolExecutor(1), report=stop_when_first_waits_again)
     assert order[0] == "seed=0"  # it was tried first,

@@ -117,6 +117,7 @@ def fit(
     from tausid.data.sources import read_fit_data, source_sums
     from tausid.model.evaluation import check_skip
     from tausid.results.runs import Run
+    from tausid.training.run_state import Status
 
     columns = read_columns(input, output, ts, time, unit, fill, prepare)
     records = read_fit_data(
@@ -145,7 +146,7 @@ def fit(
         overwrite=overwrite,
         settings=settings,
     )
-    if result.status == "interrupted":
+    if result.status == Status.INTERRUPTED:
         print(f"{result.message}\nresume with: {_command(files.path)} --resume", file=sys.stderr)
         raise typer.Exit(130)
     run = Run.from_result(result, train=records.train, tests=records.tests, skip=skip)
@@ -159,7 +160,7 @@ def fit(
         print_pairs({**about, **describe_physics(result.model)})
         print_scores(run.scores, result.model)
         print_pairs({"model": files.model_file, "history": files.history_file, "summary": files.summary_file, **page})
-    if result.status == "diverged":
+    if result.status == Status.DIVERGED:
         print(f"error: {result.message}", file=sys.stderr)
         raise typer.Exit(1)
 

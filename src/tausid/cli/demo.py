@@ -16,6 +16,7 @@ from tausid.data.records import Dataset
 from tausid.errors import MissingExtraError
 from tausid.results.runs import Experiment, Run, RunFolder
 from tausid.storage import check_writable
+from tausid.training.run_state import Status
 
 # Most seconds for the download of the record; the demo goes on without it.
 DOWNLOAD_SECONDS = 30.0
@@ -33,7 +34,7 @@ def run_demo(out: Path, iterations: int | None = None) -> None:
     _say("Fitting a model to the training record; this takes a minute or two ...")
     changes: dict[str, Any] = {} if iterations is None else {"settings": {"trainer.iterations": iterations}}
     result = tausid.fit(data.train, seed=0, **changes)
-    if result.status == "interrupted":
+    if result.status == Status.INTERRUPTED:
         raise KeyboardInterrupt
     print_pairs({"tau": describe_tau(result.model), "status": f"{result.status}: {result.message}"})
     _say("Scoring the model: it simulates both records from their inputs ...")

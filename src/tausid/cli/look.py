@@ -70,7 +70,7 @@ def print_inspection(found: Inspection, picture: Path | None) -> None:
     print_columns(HEADER, [_cells(channel) for channel in found.channels])
     for channel in found.channels:
         if channel.note:
-            print(f"{channel.name} is no channel: it must {channel.note}")
+            print(f"not a channel: {channel.note}")
     print("\nwhat to do:")
     for sentence in found.suggestions:
         print(f"- {sentence}")

@@ -194,12 +194,10 @@ def print_table(results: StudyResults, by: Sequence[str] | None = None, score: s
 
 
 def _print_runs(results: StudyResults) -> None:
-    from tausid.results.study_results import run_of
-
     if not results.rows:
         _print_nothing(results)
         return
-    rows = [{**row, "run": run_of(row)} for row in results.rows]
+    rows = results.rows
     scores = [key for key in results.columns if "_rmse" in key]
     wanted = ("run", "status", "steps", "seconds", *scores, "message")
     columns = [key for key in wanted if any(row.get(key) not in (None, "") for row in rows)]
@@ -211,7 +209,9 @@ def _print_nothing(results: StudyResults) -> None:
 
 
 def _describe_failures(results: StudyResults) -> str:
-    reasons = [str(row.get("message") or row["status"]) for row in results.rows if row["status"] == "failed"]
+    from tausid.results.study_results import StudyStatus
+
+    reasons = [str(row.get("message") or row["status"]) for row in results.rows if row["status"] == StudyStatus.FAILED]
     return f"{len(reasons)} of {len(results.rows)} failed, the first one: {reasons[0]}" if reasons else "None failed."
 
 
@@ -310,7 +310,9 @@ def _best(update: StudyUpdate) -> str:
 
 
 def _describe_score(row: Mapping[str, Any]) -> str:
-    if row["status"] == "failed":
+    from tausid.results.study_results import StudyStatus
+
+    if row["status"] == StudyStatus.FAILED:
         return str(row["message"])
     named = {"validation": row.get("validation_rmse"), "test": row.get("test_rmse")}
     return ", ".join(f"{name} RMSE {value:.4g}" for name, value in named.items() if value is not None) or "no score"

@@ -9,6 +9,7 @@ import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,18 @@ from tausid.errors import ConfigError, unknown_name
 from tausid.storage import write_table
 
 RESULTS = "results.csv"
+
+
+class StudyStatus(StrEnum):
+    """What the status of a run may be beside that of its training."""
+
+    FAILED = "failed"
+    BUSY = "busy"
+
+
 OUTCOME = (
-    "ts_over_tau", "seed", "status", "steps", "best_step", "seconds", "train_rmse", "validation_rmse", "test_rmse",
-    "validation_nrmse", "tau_seconds", "version", "run", "model", "message",
+    "seed", "status", "steps", "best_step", "seconds", "train_rmse", "validation_rmse", "test_rmse", "validation_nrmse",
+    "tau_seconds", "final_ts_over_tau", "version", "run", "model", "message",
 )  # fmt: skip
 # What runs are compared by, the best first.
 SCORES = ("test_rmse", "validation_rmse", "train_rmse")
@@ -45,14 +55,7 @@ class StudyResults:
     def axes(self) -> tuple[str, ...]:
         """What tells the runs apart beside the seed: the variant and those axes that have several values."""
         asked = [key for key in self.columns if key not in OUTCOME and not _is_score(key)]
-        if self._ratio_is_asked():
-            asked.append("ts_over_tau")
         return tuple(key for key in asked if key == "variant" or len({str(row.get(key)) for row in self.rows}) > 1)
-
-    def _ratio_is_asked(self) -> bool:
-        """Ts/tau may be an axis or what came out of training; the names of runs, made of their axes, say which."""
-        names = [run_of(row) for row in self.rows if run_of(row)]
-        return not names or any("ts_over_tau=" in name for name in names)
 
     @property
     def score(self) -> str:
@@ -119,11 +122,6 @@ class StudyResults:
         ]
 
 
-def run_of(row: Mapping[str, Any]) -> str:
-    """The name of a row's run; where a table has none, as those of before, its model's folder."""
-    return str(row.get("run") or str(row.get("model") or "").rpartition("/")[0])
-
-
 def scores_of(rows: Iterable[Mapping[str, Any]], score: str = "test_rmse") -> list[float]:
     """The scores of those rows that have one."""
     values = [row.get(score) for row in rows]
@@ -162,7 +160,8 @@ def write_results(folder: Path, results: StudyResults) -> Path:
     """Write `results.csv`, atomically."""
     axes = [key for key in results.columns if key not in OUTCOME and not _is_score(key)]
     scores = [key for key in results.columns if _is_score(key) and key not in OUTCOME]
-    header = [*axes, *OUTCOME[:9], *scores, *OUTCOME[9:]]
+    place = OUTCOME.index("test_rmse") + 1
+    header = [*axes, *OUTCOME[:place], *scores, *OUTCOME[place:]]
     return write_table(folder / RESULTS, header, [[_text(row.get(key)) for key in header] for row in results.rows])
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tausid.errors import ConfigError, ExecutorError, StorageError, TausidError
-from tausid.results.study_results import RESULTS, StudyResults, write_results
+from tausid.results.study_results import RESULTS, StudyResults, StudyStatus, write_results
 from tausid.storage import check_writable, write_text
 from tausid.study.executors import open_workers, worker_deaths
 from tausid.study.locks import alone
@@ -22,6 +22,7 @@ from tausid.study.store import JOURNAL, Counts, Store, Taken
 from tausid.study.work import Job, check_job, execute, version
 from tausid.training.checkpoint import fingerprint
 from tausid.training.processes import check_workers
+from tausid.training.run_state import Status
 
 RUNS = "runs"
 SPEC = "study.toml"
@@ -226,9 +227,9 @@ def _outcome(future: Future[Any], taken: Taken) -> tuple[int, dict[str, Any] | N
     if isinstance(error, StorageError):
         raise error
     outcome = future.result() if error is None else _failure(error, taken)
-    if outcome["status"] == "interrupted":
+    if outcome["status"] == Status.INTERRUPTED:
         raise KeyboardInterrupt
-    return taken.attempt, None if outcome["status"] == "busy" else outcome
+    return taken.attempt, None if outcome["status"] == StudyStatus.BUSY else outcome
 
 
 def _failure(error: BaseException, taken: Taken) -> dict[str, Any]:
@@ -237,7 +238,7 @@ def _failure(error: BaseException, taken: Taken) -> dict[str, Any]:
     if isinstance(error, worker_deaths()):
         reason = f"its worker died {taken.attempt} times; it may need more memory than there is"
     seconds = round(time.monotonic() - taken.began, 3)
-    return {"status": "failed", "seconds": seconds, "version": version(), "message": reason}
+    return {"status": StudyStatus.FAILED, "seconds": seconds, "version": version(), "message": reason}
 
 
 def _job(run: RunPlan, plan: StudySpec, folder: Path) -> Job:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tausid.errors import ConfigError, MissingExtraError, StorageError
+from tausid.results.study_results import StudyStatus
 from tausid.study.spec import RunPlan
 
 JOURNAL = "study.journal"
@@ -92,7 +93,9 @@ class Store:
     def counts(self) -> Counts:
         """How many runs are in which state."""
         trials = self._latest().values()
-        finished = [trial.user_attrs["outcome"]["status"] != "failed" for trial in trials if _is_finished(trial)]
+        finished = [
+            trial.user_attrs["outcome"]["status"] != StudyStatus.FAILED for trial in trials if _is_finished(trial)
+        ]
         waiting = sum(trial.state.name == "WAITING" for trial in trials)
         return Counts(waiting, len(trials) - waiting - len(finished), sum(finished), len(finished) - sum(finished))
 
@@ -260,7 +263,7 @@ def _is_finished(trial: Any) -> bool:
 
 
 def _has_failed(trial: Any) -> bool:
-    return _is_finished(trial) and trial.user_attrs["outcome"]["status"] == "failed"
+    return _is_finished(trial) and trial.user_attrs["outcome"]["status"] == StudyStatus.FAILED
 
 
 def _counts_more(trial: Any, earlier: Any) -> bool:

@@ -16,12 +16,13 @@ from tausid.data.clocks import median_step
 from tausid.data.records import Records, as_records
 from tausid.errors import ConfigError, DivergenceError, unknown_name
 from tausid.linear.tau_estimation import LINEAR_METHODS, TauEstimate, TauTrial, estimate_linear_tau
-from tausid.results.study_results import StudyResults
+from tausid.results.study_results import StudyResults, StudyStatus
 from tausid.study.coordinator import StudyUpdate, run_study
 from tausid.study.executors import open_workers
 from tausid.study.source import RecordSource
 from tausid.study.spec import StudySpec, axis_values, recipe_of
 from tausid.training import fit
+from tausid.training.run_state import Status
 
 METHODS = (*LINEAR_METHODS, "trained", "cv")
 SEARCHES = ("refine", "grid")
@@ -78,9 +79,9 @@ def train_tau(records: Records, *, seed: int, **settings: Any) -> TauEstimate:
     """Train tau together with all weights in one fit, from Ts/tau = 0.1 on or from where `tau` says."""
     result = fit(records, **{"tau": "trained", "seed": seed, "recipe": RECIPE, **settings})
     tau = result.model.state_space.tau
-    if result.status == "interrupted":
+    if result.status == Status.INTERRUPTED:
         raise KeyboardInterrupt
-    if result.status == "diverged":
+    if result.status == Status.DIVERGED:
         raise DivergenceError(result.message)
     if not tau.trainable:
         raise ConfigError(f"a trained tau must be trainable; got tau={settings['tau']!r}. Leave it out.")
@@ -167,7 +168,9 @@ def _reporter(report: Callable[[TauTrial], None]) -> Callable[[StudyUpdate], Non
 
 
 def _first_failure(results: StudyResults) -> str:
-    return next((f" The first error: {row['message']}" for row in results.rows if row["status"] == "failed"), "")
+    return next(
+        (f" The first error: {row['message']}" for row in results.rows if row["status"] == StudyStatus.FAILED), ""
+    )
 
 
 def _conclude(trials: Sequence[TauTrial], ts: float, search: str, *, failure: str = "") -> TauEstimate:

@@ -15,6 +15,7 @@ from tausid.data.clocks import median_step
 from tausid.data.records import Record
 from tausid.model.evaluation import Scores, evaluate_records
 from tausid.results.runs import Run, RunFolder
+from tausid.results.study_results import StudyStatus
 from tausid.storage import check_writable
 from tausid.study.locks import hold
 from tausid.study.source import DataSource, RecordSource, load_source
@@ -22,6 +23,7 @@ from tausid.study.spec import recipe_of, settings_of
 from tausid.training import FitResult, fit
 from tausid.training.holdout import split_records
 from tausid.training.resolve import resolve_holdout
+from tausid.training.run_state import Status
 
 # A run whose coordinator was killed may still be computed by a cluster's worker. So long its successor waits before it
 # lets other runs go first; what the worker leaves is a checkpoint to go on from.
@@ -51,14 +53,14 @@ def execute(job: Job) -> dict[str, Any]:
     """Train, score and save one run; where its folder holds a checkpoint, from there on."""
     check_writable(job.folder)
     with hold(RunFolder(job.folder).lock_file, seconds=SECONDS_TO_WAIT_FOR_FOLDER) as held:
-        return _execute(job) if held else {"status": "busy"}
+        return _execute(job) if held else {"status": StudyStatus.BUSY}
 
 
 def _execute(job: Job) -> dict[str, Any]:
     train, tests = load_source(job.source)
     result = _fit(job, train, tests)
-    if result.status == "interrupted":
-        return {"status": "interrupted"}
+    if result.status == Status.INTERRUPTED:
+        return {"status": Status.INTERRUPTED}
     run = Run.from_result(result, train=train, tests=tests)
     files = RunFolder(job.folder)
     files.write(run)
@@ -85,10 +87,10 @@ def describe_result(result: FitResult) -> dict[str, Any]:
         "best_step": result.best_step,
         "seconds": round(result.seconds, 3),
         "tau_seconds": float(np.mean(tau)),
-        "ts_over_tau": float(np.mean(result.model.ts / np.asarray(tau))),
+        "final_ts_over_tau": float(np.mean(result.model.ts / np.asarray(tau))),
         "validation_nrmse": min(errors, default=None),
         "version": version(),
-        "message": result.message if result.status == "diverged" else "",
+        "message": result.message if result.status == Status.DIVERGED else "",
     }
 
 

@@ -42,23 +42,23 @@ def plot_record(data: Record | Channels) -> Figure:
     figure = new_figure(1.2 + 1.7 * len(shown), 11.0)
     panels = figure.subplots(len(shown), 2, width_ratios=[3, 1], squeeze=False)
     for row, channel in enumerate(shown):
-        clock, label = _clock_of(channels, len(channel.values))
+        clock, seconds = _clock_of(channels, len(channel.values))
         _draw_channel(panels[row, 0], channel, clock)
         _draw_spectrum(panels[row, 1], channel, clock)
         panels[row, 0].sharex(panels[0, 0])
     panels[0, 0].set_title(channels.name)
     panels[0, 1].set_title("amplitude spectrum")
-    panels[-1, 0].set_xlabel(label)
-    panels[-1, 1].set_xlabel("frequency (Hz)" if label.startswith("time") else "frequency (1/sample)")
+    panels[-1, 0].set_xlabel("time (s)" if seconds else "sample")
+    panels[-1, 1].set_xlabel("frequency (Hz)" if seconds else "frequency (1/sample)")
     return figure
 
 
-def _clock_of(data: Channels, samples: int) -> tuple[np.ndarray, str]:
-    """Time stamps of a channel, or the numbers of its samples while the clock is not known."""
+def _clock_of(data: Channels, samples: int) -> tuple[np.ndarray, bool]:
+    """Time stamps of a channel, or the numbers of its samples while the clock is not known, and which they are."""
     stamps = data.with_role("time")
     if stamps and len(stamps[0].values) >= samples:
-        return stamps[0].values[:samples], "time (s)"
-    return (np.arange(samples) * data.ts, "time (s)") if data.ts is not None else (np.arange(samples) * 1.0, "sample")
+        return stamps[0].values[:samples], True
+    return np.arange(samples) * (1.0 if data.ts is None else data.ts), data.ts is not None
 
 
 def _draw_channel(panel: Axes, channel: Channel, clock: np.ndarray) -> None:

@@ -12,9 +12,10 @@ from tausid.errors import ConfigError
 from tausid.results import plots
 from tausid.results.report._html import number, picture, render
 from tausid.results.study_results import StudyResults, scores_of
+from tausid.training.run_state import Status
 
 LABELS = {"test_rmse": "test RMSE", "validation_rmse": "validation RMSE", "train_rmse": "training RMSE"}
-WHOLE = ("completed", "early-stopped")
+WHOLE = (Status.COMPLETED, Status.EARLY_STOPPED)
 BEST = 10
 # A box plot is cut off where runs lie so many times above the median of all.
 FAR = 4.0
@@ -125,7 +126,16 @@ def _boxes(study: StudyResults, groups: Groups, what: str) -> dict[str, str] | N
 
 def _best(study: StudyResults) -> dict[str, Any]:
     order = np.argsort([_score(row, study.score) for row in study.rows], kind="stable")[:BEST]
-    wanted = [*study.axes, "ts_over_tau", "seed", study.score, "validation_rmse", "train_rmse", "steps", "seconds"]
+    wanted = [
+        *study.axes,
+        "final_ts_over_tau",
+        "seed",
+        study.score,
+        "validation_rmse",
+        "train_rmse",
+        "steps",
+        "seconds",
+    ]
     columns = [name for name in dict.fromkeys(wanted) if name in study.columns]
     rows = [study.rows[i] for i in order if np.isfinite(_score(study.rows[i], study.score))]
     return {"columns": columns, "rows": [[_short(row.get(name)) for name in columns] for row in rows]}
