@@ -425,7 +425,7 @@ def test_the_tanks_linear_approximation_agrees_with_the_paper(tausid_command, be
             "`--set` is for settings of the recipe; 'nx' has an option. Use --nx",
         ),
         (["fit", "d.csv", *COLUMNS, "--skip", "500"], "measured outputs after the 500 skipped samples"),
-        (["fit", "@cascaded_tanks", "--ts", "4"], "`--ts` is for files; @cascaded_tanks is a known dataset"),
+        (["fit", "@cascaded_tanks", "--ts", "4"], "`ts` is for files; @cascaded_tanks is a dataset"),
         (["evaluate", "d.csv", "d.csv", *COLUMNS, "--part", "train"], "must be a complete safetensors file"),
         (["tau", "@cascaded_tanks", "--input", "u"], "`--input` is for files"),
         (["fit", "d.csv", *COLUMNS, "--tau", "blah"], "unknown tau 'blah'"),
@@ -434,7 +434,7 @@ def test_the_tanks_linear_approximation_agrees_with_the_paper(tausid_command, be
             ["fit", "empty", *COLUMNS, "--tau", "2"],
             "folder 'empty' must hold data files (.csv, .txt, .tsv, .mat, .h5, .hdf5, .hdf, .parquet, .pq)",
         ),
-        (["fit", "@cascaded_tanks", "d.csv"], "a known dataset must come alone; got @cascaded_tanks d.csv"),
+        (["fit", "@cascaded_tanks", "d.csv"], "a dataset by name must be the only data; got @cascaded_tanks d.csv"),
         (
             ["fit", "@cascaded_tanks", "--validation", "d.csv"],
             "`--validation` is for files; @cascaded_tanks is a known",

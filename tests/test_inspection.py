@@ -34,7 +34,7 @@ NAMED = {"inputs": "u", "outputs": "y", "time": "t"}
 
 def test_a_clean_record_stands_in_nobodys_way():
     found = look(channels(), **NAMED)
-    assert found.suggestions == ("Nothing was found that stands in the way of a fit.",)
+    assert found.suggestions == ("No problem was found: the data are ready for a fit.",)
     assert found.clock.is_uniform
     assert (found.clock.samples, found.clock.gaps, found.clock.backwards) == (N, 0, 0)
     assert found.clock.ts == pytest.approx(0.01)
@@ -65,7 +65,7 @@ def test_channels_without_roles_ask_for_them_and_for_the_clock():
     clean = channels()
     unnamed = {"t": clean["t"], "vir": clean["u"], "qm": clean["y"]}
     text = said(unnamed)
-    assert "--input NAME --output NAME. There are t, vir, qm" in text
+    assert "--input NAME --output NAME. Channels: t, vir, qm" in text
     assert "Channel t increases from sample to sample. If it is time in seconds: --time t" in text
     assert look(unnamed).clock is None
     assert look(clean).clock.ts == pytest.approx(0.01)  # u, y and t say themselves what they are
@@ -115,8 +115,8 @@ def test_limits_are_found_and_switches_are_not_taken_for_them():
 def test_missing_constant_and_still_channels_come_with_the_option_to_type():
     u = channels()["u"]
     u[7:9] = np.nan
-    assert "u misses 2 of 4000 samples, which an input must not: --fill hold" in said(channels(u=u), **NAMED)
-    assert "y misses 1 of 4000 samples: fine for an output" in said(
+    assert "u lacks 2 of 4000 samples; an input must be complete. Fill it: --fill hold" in said(channels(u=u), **NAMED)
+    assert "y lacks 1 of 4000 samples: allowed for an output" in said(
         channels(y=np.append(np.nan, np.arange(N - 1))), **NAMED
     )
     assert "u is constant at 3: it says nothing about the plant" in said(channels(u=np.full(N, 3.0)), **NAMED)

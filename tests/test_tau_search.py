@@ -69,11 +69,11 @@ def test_a_finished_search_is_not_run_again(grid_search):
 
 
 def test_a_search_is_not_resumed_with_other_settings(grid_search):
-    with pytest.raises(ConfigError, match="settings and data it began with; `trainer.steps` was 40 and is now 60"):
+    with pytest.raises(ConfigError, match="must keep its settings and data; `trainer.steps` was 40 and is now 60"):
         cross_validate_tau(
             wiener_record(200), **grid_search["arguments"], **{**QUICK, "settings": {**SETTINGS, "trainer.steps": 60}}
         )
-    with pytest.raises(ConfigError, match="settings and data it began with; `data` was"):
+    with pytest.raises(ConfigError, match="must keep its settings and data; `data` was"):
         cross_validate_tau(wiener_record(200, seed=1), **grid_search["arguments"], **QUICK)
 
 

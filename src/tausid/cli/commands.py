@@ -6,33 +6,30 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tausid.cli.options import (
     X0,
     Data,
-    Fill,
-    Inputs,
     Json,
     ModelFile,
     OneFile,
-    Outputs,
     Part,
-    Prepare,
+    PlotOption,
     Skip,
-    Time,
-    Ts,
-    Units,
     parse_settings,
     parse_shortcuts,
     parse_tau,
-    read_columns,
+    reads_files,
 )
 from tausid.cli.plot import plot_app
 from tausid.cli.report import report_command
 from tausid.cli.study import app as study_app
+
+if TYPE_CHECKING:
+    from tausid.data.sources import Columns
 
 app = typer.Typer(
     name="tausid",
@@ -67,44 +64,33 @@ def _program(
 
 
 @app.command()
+@reads_files
 def fit(
     data: Data,
-    input: Inputs = None,
-    output: Outputs = None,
-    ts: Ts = None,
-    time: Time = None,
-    unit: Units = None,
-    fill: Fill = None,
-    prepare: Prepare = None,
-    tau: Annotated[
-        str, typer.Option(help="bla, spectrum, trained, or seconds (one per state separated by commas).")
-    ] = "bla",
-    train_tau: Annotated[bool, typer.Option("--train-tau", help="Train tau, from what --tau says on.")] = False,
+    columns: Columns,
+    tau: Annotated[str, typer.Option(help="bla, spectrum, trained, or seconds (several by commas).")] = "bla",
+    train_tau: Annotated[bool, typer.Option("--train-tau", help="Train tau, starting from --tau.")] = False,
     nx: Annotated[int | None, typer.Option(help="Number of states; by default the recipe's.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the initial weights and of the windows.")] = 0,
-    ensemble: Annotated[
-        int | None, typer.Option(help="Train so many models, with seeds from --seed on, and simulate them as one.")
-    ] = None,
+    ensemble: Annotated[int | None, typer.Option(help="Train this many models and average them.")] = None,
     keep: Annotated[int | None, typer.Option(help="Members to keep: the best on held-out data.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes for the ensemble; one per core.")] = None,
     physics: Annotated[str | None, typer.Option(help="Known equations: CascadedTanks or MassWithFriction.")] = None,
-    iterations: Annotated[int | None, typer.Option(help="Most iterations of Levenberg-Marquardt.")] = None,
+    iterations: Annotated[int | None, typer.Option(help="Maximum iterations of Levenberg-Marquardt.")] = None,
     hidden: Annotated[str | None, typer.Option(help="Widths of the hidden layers, such as 20 or 64,64.")] = None,
     activation: Annotated[str | None, typer.Option(help="leaky_relu, tanh, relu, elu, sigmoid, ...")] = None,
     recipe: Annotated[str, typer.Option(help="default, windows or paper.")] = "default",
     protocol: Annotated[str, typer.Option(help="clean, or paper, which validates on test data.")] = "clean",
-    validation: Annotated[
-        list[str] | None, typer.Option(help="File or folder to choose the best model with; repeat for several.")
+    validation: Annotated[list[str] | None, typer.Option(help="Validation file or folder; repeat for several.")] = None,
+    test: Annotated[list[str] | None, typer.Option(help="Test file or folder; repeat for several.")] = None,
+    test_input: Annotated[list[str] | None, typer.Option(help="Input column of the test record, if different.")] = None,
+    test_output: Annotated[
+        list[str] | None, typer.Option(help="Output column of the test record, if different.")
     ] = None,
-    test: Annotated[
-        list[str] | None, typer.Option(help="File or folder to score at the end; repeat for several.")
-    ] = None,
-    test_input: Annotated[list[str] | None, typer.Option(help="Input column of the test record.")] = None,
-    test_output: Annotated[list[str] | None, typer.Option(help="Output column of the test record.")] = None,
     skip: Skip = None,
     set: Annotated[list[str] | None, typer.Option("--set", help="A setting, such as trainer.iterations=60.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/... by default.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")] = True,
     json: Json = False,
@@ -119,7 +105,6 @@ def fit(
     from tausid.results.runs import Run
     from tausid.training.run_state import Status
 
-    columns = read_columns(input, output, ts, time, unit, fill, prepare)
     records = read_fit_data(
         data, columns, validation=validation, test=test, test_inputs=test_input, test_outputs=test_output
     )
@@ -166,27 +151,21 @@ def fit(
 
 
 @app.command()
+@reads_files
 def look(
     data: OneFile,
-    input: Inputs = None,
-    output: Outputs = None,
-    ts: Ts = None,
-    time: Time = None,
-    fill: Fill = None,
-    prepare: Prepare = None,
+    columns: Columns,
     part: Part = None,
-    plot: Annotated[Path | None, typer.Option(help="Picture to write: PNG, SVG or PDF.")] = None,
+    plot: PlotOption = None,
     json: Json = False,
 ) -> None:
     """Take a first look at data: channels, clock, gaps, limits, excitation, and what to do about them."""
     from tausid.cli.look import channels_to_look_at, print_inspection
     from tausid.cli.printing import print_json
     from tausid.data.inspection import inspect_channels
-    from tausid.results.plots import check_picture, plot_record, save_figure
+    from tausid.results.plots import plot_record, save_figure
 
-    if plot is not None:
-        check_picture(plot)
-    channels = channels_to_look_at(data, read_columns(input, output, ts, time, fill=fill, prepare=prepare), part)
+    channels = channels_to_look_at(data, columns, part)
     found = inspect_channels(channels)
     picture = None if plot is None else save_figure(plot_record(channels), plot)
     if json:
@@ -196,14 +175,10 @@ def look(
 
 
 @app.command()
+@reads_files
 def tau(
     data: Data,
-    input: Inputs = None,
-    output: Outputs = None,
-    ts: Ts = None,
-    time: Time = None,
-    fill: Fill = None,
-    prepare: Prepare = None,
+    columns: Columns,
     method: Annotated[str, typer.Option(help="bla, spectrum, trained or cv.")] = "bla",
     nx: Annotated[str, typer.Option(help="Order of the linear approximation, or auto.")] = "auto",
     hold: Annotated[str, typer.Option(help="Inputs between samples: zero or first.")] = "zero",
@@ -212,22 +187,19 @@ def tau(
     seed: Annotated[int | None, typer.Option(help="Seed of the fits, for trained and cv; 0 by default.")] = None,
     set: Annotated[list[str] | None, typer.Option("--set", help="A setting of the fits, as KEY=VALUE.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of a training or cross-validation; resumed if it holds one.")
+        Path | None, typer.Option(help="Folder of the training or cross-validation; resumed if it holds one.")
     ] = None,
-    plot: Annotated[Path | None, typer.Option(help="Picture to write: PNG, SVG or PDF.")] = None,
+    plot: PlotOption = None,
     json: Json = False,
 ) -> None:
-    """Say what tau should be, and why."""
+    """Estimate tau from data and say how."""
     from tausid.cli.printing import print_json, print_pairs
     from tausid.cli.tau import describe_estimate, estimate, estimate_dict
     from tausid.data.sources import read_part
-    from tausid.results.plots import check_picture, plot_tau, save_figure
+    from tausid.results.plots import plot_tau, save_figure
 
-    columns = read_columns(input, output, ts, time, fill=fill, prepare=prepare)
     records = read_part(data, columns, "train" if data[0].startswith("@") else None)
     options = {"seed": seed, "trials": trials, "search": search, "out": out}
-    if plot is not None:
-        check_picture(plot)  # now, and not after a long search
     given = {name: value for name, value in options.items() if value is not None}
     found = estimate(records, method, nx, hold, given | ({"settings": parse_settings(set)} if set else {}))
     paths = {} if plot is None else {"picture": save_figure(plot_tau(found, records[0]), plot)}
@@ -238,16 +210,12 @@ def tau(
 
 
 @app.command()
+@reads_files
 def simulate(
     model: ModelFile,
     data: OneFile,
     out: Annotated[Path, typer.Option(help="CSV file to write.")],
-    input: Inputs = None,
-    output: Outputs = None,
-    ts: Ts = None,
-    time: Time = None,
-    fill: Fill = None,
-    prepare: Prepare = None,
+    columns: Columns,
     part: Part = None,
     dt: Annotated[float | None, typer.Option(help="Seconds between simulated samples.")] = None,
     x0: X0 = None,
@@ -257,7 +225,7 @@ def simulate(
     from tausid.data.sources import read_part
 
     loaded = load(model)
-    record = read_part([data], read_columns(input, output, ts, time, fill=fill, prepare=prepare), part)[0]
+    record = read_part([data], columns, part)[0]
     simulation = loaded.simulate(record, dt=dt, x0=x0)
     path = write_simulation(out, record, simulation)
     print(f"simulated {len(simulation.t)} samples of {record.name}, the first {simulation.n_skipped} for the "
@@ -265,15 +233,11 @@ def simulate(
 
 
 @app.command()
+@reads_files
 def evaluate(
     model: ModelFile,
     data: Data,
-    input: Inputs = None,
-    output: Outputs = None,
-    ts: Ts = None,
-    time: Time = None,
-    fill: Fill = None,
-    prepare: Prepare = None,
+    columns: Columns,
     part: Part = None,
     skip: Skip = None,
     x0: X0 = None,
@@ -287,7 +251,7 @@ def evaluate(
     from tausid.results.summary import describe_model, score_dict
 
     loaded = load(model)
-    records = read_part(data, read_columns(input, output, ts, time, fill=fill, prepare=prepare), part)
+    records = read_part(data, columns, part)
     scores = tausid.evaluate_records(loaded, records, skip=skip, x0=x0)
     if json:
         print_json({**score_dict(scores), **describe_model(loaded, model)})
@@ -300,10 +264,10 @@ def info(
     model: Annotated[
         Path | None, typer.Argument(metavar="[MODEL]", help="A model file, or the folder of a run.")
     ] = None,
-    engines: Annotated[bool, typer.Option("--engines", help="Say which engine computes here, and why.")] = False,
+    engines: Annotated[bool, typer.Option("--engines", help="Show which engine is used here, and why.")] = False,
     json: Json = False,
 ) -> None:
-    """Say what a model file holds, or which engine computes on this machine."""
+    """Describe a model, or the compute engines of this machine."""
     from tausid.cli.printing import (
         describe_members,
         describe_physics,
@@ -347,7 +311,7 @@ def info(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("demo"),
-    iterations: Annotated[int | None, typer.Option(help="Most iterations; by default the recipe's.")] = None,
+    iterations: Annotated[int | None, typer.Option(help="Maximum iterations; by default the recipe's.")] = None,
 ) -> None:
     """Identify the cascaded tanks, from data to a model, scores, a picture and a report."""
     from tausid.cli.demo import run_demo
@@ -366,7 +330,7 @@ def list_datasets() -> None:
 
 @datasets_app.command("get")
 def get_dataset(name: Annotated[str, typer.Argument(help="Name of the dataset.")]) -> None:
-    """Find or download a dataset, check it, and say where its files lie."""
+    """Find or download a dataset, check it, and print the paths of its files."""
     from tausid.data import datasets
 
     paths = datasets.fetch(name.removeprefix("@"))

@@ -23,12 +23,7 @@ DOWNLOAD_SECONDS = 30.0
 
 
 def run_demo(out: Path, iterations: int | None = None) -> None:
-    """Identify the tanks, print tau and scores, write model, simulation, picture and report.
-
-    Args:
-        out: folder to write to.
-        iterations: most iterations of the fit; None is the recipe's.
-    """
+    """Identify the tanks, print tau and scores, write model, simulation, picture and report."""
     check_writable(out)
     data = load_tanks()
     _say("Fitting a model to the training record; this takes a minute or two ...")
@@ -51,11 +46,7 @@ def run_demo(out: Path, iterations: int | None = None) -> None:
 
 
 def load_tanks() -> Dataset:
-    """The benchmark record where it is available, simulated tanks otherwise; says which.
-
-    Returns:
-        One record to train on and one to test with.
-    """
+    """The benchmark record where it is available, simulated tanks otherwise; says which."""
     _say("Loading the cascaded tanks record ...")
     try:
         data = tausid.datasets.load("cascaded_tanks", timeout=DOWNLOAD_SECONDS)

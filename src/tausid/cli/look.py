@@ -30,20 +30,7 @@ HEADER = (
 
 
 def channels_to_look_at(data: str, columns: Columns, part: str | None) -> Channels:
-    """The channels of a file as they are; those of a record where it was prepared or is a known dataset.
-
-    Args:
-        data: path of a file, or `@NAME`.
-        columns: how to read a file.
-        part: `train` or `test`, for a known dataset; None is `train`.
-
-    Returns:
-        The channels.
-
-    Raises:
-        ConfigError: options that do not go with the data.
-        DataError: the data are not available, or break a rule.
-    """
+    """The channels of a file as they are; those of a record where it was prepared or is a known dataset."""
     if data.startswith("@"):
         return Channels.from_record(read_part([data], columns, part or "train")[0])
     if part is not None or columns.prepare or columns.fill:
@@ -58,12 +45,7 @@ def channels_to_look_at(data: str, columns: Columns, part: str | None) -> Channe
 
 
 def print_inspection(found: Inspection, picture: Path | None) -> None:
-    """Print a first look: the clock, a table of channels, and what to do.
-
-    Args:
-        found: what was found.
-        picture: where its picture was written, if one was.
-    """
+    """Print a first look: the clock, a table of channels, and what to do."""
     print_pairs({"data": found.name, "clock": _clock_words(found.clock)})
     for step in found.history:
         print(f"prepared  {step}")
@@ -80,7 +62,7 @@ def print_inspection(found: Inspection, picture: Path | None) -> None:
 
 def _clock_words(clock: ClockReport | None) -> str:
     if clock is None:
-        return "not known"
+        return "unknown"
     rate = f"Ts = {clock.ts:.6g} s ({1 / clock.ts:.5g} Hz)" if clock.ts > 0 else "no increasing time stamps"
     words = f"{clock.samples} samples from {clock.start:.6g} to {clock.stop:.6g} s, {rate}"
     if clock.is_uniform:

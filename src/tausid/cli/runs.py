@@ -17,30 +17,16 @@ from tausid.storage import write_table
 
 
 def prepare_run(out: Path | None, name: str, seed: int, *, resume: bool, overwrite: bool) -> RunFolder:
-    """The folder of a run, with nothing in it that could be lost unasked.
-
-    Args:
-        out: the folder asked for; without it a new one under `runs`.
-        name: name of the data.
-        seed: the seed.
-        resume: whether to go on with the run in it.
-        overwrite: whether to start anew in it.
-
-    Returns:
-        The folder.
-
-    Raises:
-        ConfigError: it holds a run and neither was asked for, or both were; or --resume without --out.
-    """
+    """The folder of a run, with nothing in it that could be lost unasked."""
     if resume and overwrite:
-        raise ConfigError("`--resume` and `--overwrite` must not come together; got both. Choose one.")
+        raise ConfigError("`--resume` and `--overwrite` cannot be combined; got both. Choose one.")
     if out is None:
         if resume:
-            raise ConfigError("`--resume` must know which run to go on with; no --out was given. Add --out FOLDER.")
+            raise ConfigError("`--resume` needs the folder of the run; no --out was given. Add --out FOLDER.")
         return RunFolder(_next_free(Path("runs") / f"{name}-seed{seed}"))
     if RunFolder(out).is_used and not (resume or overwrite):
         raise ConfigError(
-            f"`--out` must be a folder without a run; {out} holds one. Go on with it by --resume, replace it by "
+            f"`--out` must be a folder without a run; {out} holds one. Resume it with --resume, replace it with "
             "--overwrite, or choose another folder."
         )
     return RunFolder(out)
@@ -52,14 +38,7 @@ def load(path: Path) -> AnyModel:
 
 
 def describe_engines(model: AnyModel | None) -> dict[str, str]:
-    """Which engines there are here, and which one `auto` takes, in words.
-
-    Args:
-        model: the model to be computed; by default one as the paper's.
-
-    Returns:
-        Sentences by what they are about.
-    """
+    """Which engines there are here, and which one `auto` takes, in words."""
     missing = fused_missing()
     taken = "scan" if missing else "fused, for residual networks of one to four hidden layers and a fixed step"
     if model is not None:
@@ -74,14 +53,6 @@ def describe_engines(model: AnyModel | None) -> dict[str, str]:
 def write_simulation(path: Path, record: Record, simulation: Simulation) -> Path:
     """Write a simulation as CSV: time, inputs and measured outputs (on the record's own samples), simulated outputs,
     and of an ensemble the band.
-
-    Args:
-        path: where to write.
-        record: the record.
-        simulation: its simulation.
-
-    Returns:
-        The path.
     """
     simulated = [f"{name}_simulated" for name in record.output_names]
     columns: list[np.ndarray] = [simulation.t[:, None]]

@@ -126,7 +126,7 @@ def study_counts(folder: str | os.PathLike[str], *, storage: str | None = None) 
     """
     folder = Path(folder)
     if storage is None and not (folder / JOURNAL).exists():
-        raise ConfigError(f"a study must have been begun; {folder} has no {JOURNAL}. Run it with `tausid study run`.")
+        raise ConfigError(f"{folder} must hold a study; it has no {JOURNAL}. Start one with `tausid study run`.")
     return Store(_location(folder, storage), folder.resolve().name, create=False).counts()
 
 
@@ -218,7 +218,7 @@ def _outcome(future: Future[Any], taken: Taken) -> tuple[int, dict[str, Any] | N
     """
     if future.cancelled():
         raise ExecutorError(
-            f"runs must not be cancelled from outside; {taken.name!r} was, or its scheduler is gone. Go on with "
+            f"runs must not be cancelled from outside; {taken.name!r} was, or its scheduler is gone. Resume with "
             "--resume."
         )
     error = future.exception()
@@ -276,7 +276,7 @@ def _check_begun(folder: Path, *, resume: bool) -> None:
     begun = (folder / JOURNAL).exists()
     if begun and not resume:
         raise ConfigError(
-            f"`out` must be a folder without a study; {folder} holds one. Go on with it by --resume, or choose another "
+            f"`out` must be a folder without a study; {folder} holds one. Resume it with --resume, or choose another "
             "folder."
         )
     if not begun and (folder / RESULTS).exists() and not resume:

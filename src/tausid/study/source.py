@@ -24,44 +24,26 @@ LISTS = {
 
 @dataclass(frozen=True)
 class DataSource:
-    """Records by name or by file; workers load them by themselves.
+    """Records by name or by file; workers load them by themselves."""
 
-    Args:
-        train: `@NAME` of a known dataset, or a file.
-        inputs: input columns of a file.
-        outputs: output columns of a file.
-        ts: sampling time of a file in seconds.
-        time: time column of a file, instead of `ts`.
-        fill: how missing inputs of a file are filled: `hold` or `linear`.
-        prepare: steps such as `decimate 10`, in order, for all records.
-        test: test file; the training file where only test columns are given.
-        test_inputs: input columns of the test record; by default the training record's.
-        test_outputs: output columns of the test record; by default the training record's.
-    """
-
-    train: str
-    inputs: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()
-    ts: float | None = None
-    time: str | None = None
-    fill: str | None = None
-    prepare: tuple[str, ...] = ()
-    test: str | None = None
-    test_inputs: tuple[str, ...] = ()
-    test_outputs: tuple[str, ...] = ()
+    train: str  # `@NAME` of a known dataset, or a file
+    inputs: tuple[str, ...] = ()  # input columns of a file
+    outputs: tuple[str, ...] = ()  # output columns of a file
+    ts: float | None = None  # sampling time of a file in seconds
+    time: str | None = None  # time column of a file, instead of `ts`
+    fill: str | None = None  # how missing inputs of a file are filled: `hold` or `linear`
+    prepare: tuple[str, ...] = ()  # steps such as `decimate 10`, in order, for all records
+    test: str | None = None  # test file; the training file where only test columns are given
+    test_inputs: tuple[str, ...] = ()  # input columns of the test record; by default the training record's
+    test_outputs: tuple[str, ...] = ()  # output columns of the test record; by default the training record's
 
 
 @dataclass(frozen=True, eq=False)
 class RecordSource:
-    """Records in memory; they travel to workers with every run.
+    """Records in memory; they travel to workers with every run."""
 
-    Args:
-        train: training records.
-        tests: test records.
-    """
-
-    train: tuple[Record, ...]
-    tests: tuple[Record, ...] = ()
+    train: tuple[Record, ...]  # training records
+    tests: tuple[Record, ...] = ()  # test records
 
 
 def source_from_table(value: Any, folder: Path) -> DataSource:

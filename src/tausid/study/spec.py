@@ -187,7 +187,7 @@ def _range_values(key: str, kind: str, given: Any) -> list[Any]:
 def check_choices(choices: Mapping[str, Any]) -> None:
     """Check what one run is told, before hours go into the others."""
     if "seed" not in choices:
-        raise ConfigError("a study must say its seeds; got none. Add seed = { range = [0, 20] } to [axes].")
+        raise ConfigError("a study must have seeds; got none. Add seed = { range = [0, 20] } to [axes].")
     if "tau" in choices and "ts_over_tau" in choices:
         raise ConfigError("a run must have one tau; got `tau` and `ts_over_tau`. Leave one out.")
     tau, ratio = choices.get("tau", "bla"), choices.get("ts_over_tau", 1.0)
@@ -242,7 +242,7 @@ def _check_names(runs: Sequence[RunPlan]) -> None:
     """Every run has its own name, which is all that a resumed study knows it by."""
     if not runs:
         raise ConfigError(
-            "a study must have a run; an axis without values leaves none. Add values, or remove the axis."
+            "a study must have at least one run; an axis without values leaves none. Add values, or remove the axis."
         )
     name, count = Counter(run.name for run in runs).most_common(1)[0]
     if count == 1:
@@ -271,7 +271,7 @@ def _check_once(spec: StudySpec) -> None:
     for key in spec.axes:
         held = "settings" if key in spec.settings else next((v for v, t in spec.variants.items() if key in t), None)
         if held is not None:
-            raise ConfigError(f"`{key}` must be in one place; it is an axis and in {held!r} too. Remove one.")
+            raise ConfigError(f"`{key}` must be set once; it is an axis and in {held!r} as well. Remove one.")
 
 
 def _flat(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:

@@ -32,21 +32,13 @@ SECONDS_TO_WAIT_FOR_FOLDER = 60.0
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker is told.
+    """What a worker is told."""
 
-    Args:
-        name: name of the run.
-        labels: its variant and its values on the axes.
-        source: where the records come from.
-        choices: what `fit` is told.
-        folder: where checkpoint, model and history go.
-    """
-
-    name: str
-    labels: Mapping[str, Any]
-    source: DataSource | RecordSource
-    choices: Mapping[str, Any]
-    folder: Path
+    name: str  # name of the run
+    labels: Mapping[str, Any]  # its variant and its values on the axes
+    source: DataSource | RecordSource  # where the records come from
+    choices: Mapping[str, Any]  # what `fit` is told
+    folder: Path  # where checkpoint, model and history go
 
 
 def execute(job: Job) -> dict[str, Any]:

@@ -37,11 +37,7 @@ class NotAvailableError(Exception):
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept: the folder that `TAUSID_CACHE` names, else one in the user's cache.
-
-    Returns:
-        The folder, which may not exist yet.
-    """
+    """Where downloads are kept: the folder that `TAUSID_CACHE` names, else one in the user's cache."""
     named = os.environ.get(CACHE_VARIABLE)
     if named:
         return Path(named).expanduser()
@@ -51,20 +47,7 @@ def cache_folder() -> Path:
 
 
 def download(name: str, sums: Mapping[str, str], addresses: Sequence[str], *, timeout: float) -> tuple[Path, ...]:
-    """Download files and keep them in the cache; they are written only when all of them are whole and checked.
-
-    Args:
-        name: the benchmark, which is also the name of its folder in the cache.
-        sums: sha256 sums by the names of the files.
-        addresses: addresses of a zip archive with the files, tried in this order.
-        timeout: most seconds for all addresses together.
-
-    Returns:
-        The paths of the files, in the order of `sums`.
-
-    Raises:
-        NotAvailableError: no address gave the files, or they cannot be kept.
-    """
+    """Download files and keep them in the cache; they are written only when all of them are whole and checked."""
     deadline = time.monotonic() + timeout
     silence = min(SILENCE_SECONDS, timeout / len(addresses))
     reasons = []
@@ -83,18 +66,7 @@ def download(name: str, sums: Mapping[str, str], addresses: Sequence[str], *, ti
 
 
 def unpack(archive: bytes, sums: Mapping[str, str]) -> dict[str, bytes]:
-    """The named files of a zip archive, from whatever folders they are in; nothing else is unpacked.
-
-    Args:
-        archive: the archive.
-        sums: sha256 sums by the names of the files.
-
-    Returns:
-        Contents by the names of the files.
-
-    Raises:
-        NotAvailableError: not a zip archive, a damaged one, or one without the files.
-    """
+    """The named files of a zip archive, from whatever folders they are in; nothing else is unpacked."""
     if archive.lstrip()[:1] == b"<":
         raise NotAvailableError("sent a web page where a zip archive was expected")
     try:
@@ -104,7 +76,7 @@ def unpack(archive: bytes, sums: Mapping[str, str]) -> dict[str, bytes]:
         raise
     except Exception as error:  # noqa: BLE001 - zipfile raises whatever it stumbles over in damaged bytes
         reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-        raise NotAvailableError(f"sent {len(archive)} bytes that are no complete zip archive ({reason})") from None
+        raise NotAvailableError(f"sent {len(archive)} bytes that are not a complete zip archive ({reason})") from None
 
 
 def _member(archive: zipfile.ZipFile, file: str, expected: str) -> bytes:
@@ -256,7 +228,7 @@ def _explain(error: Exception, transfer: _Transfer) -> str:
     if isinstance(error, exceptions.Timeout):
         return f"did not answer within {transfer.silence:g} s"
     if isinstance(error, exceptions.ChunkedEncodingError) or transfer.body.tell():
-        return "broke the download off"
+        return "closed the connection during the download"
     if isinstance(error, exceptions.ConnectionError):
         return "could not be reached"
     return f"could not be read ({type(error).__name__}: {error})"

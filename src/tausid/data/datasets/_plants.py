@@ -12,11 +12,11 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from tausid.checks import check_number
 from tausid.data.datasets._simulator import (
     Bands,
     State,
     as_signal,
-    check_amounts,
     make_dataset,
     multisine,
     runge_kutta,
@@ -56,26 +56,11 @@ class AbstractPlant(abc.ABC):
 
     @abc.abstractmethod
     def derivative(self, x: State, u: float) -> State:
-        """The state equation, f(x, u).
-
-        Args:
-            x: the state.
-            u: the input.
-
-        Returns:
-            dx/dt, per second.
-        """
+        """The state equation f(x, u), dx/dt per second; x: the state, u: the input."""
 
     @abc.abstractmethod
     def output(self, x: State) -> float:
-        """The output equation, g(x).
-
-        Args:
-            x: the state.
-
-        Returns:
-            The output without noise.
-        """
+        """The output equation g(x), without noise; x: the state."""
 
 
 @dataclass(frozen=True)
@@ -111,28 +96,13 @@ class Duffing(AbstractPlant):
     noise = 0.01
 
     def derivative(self, x: State, u: float) -> State:
-        """Velocity and acceleration.
-
-        Args:
-            x: position in m and velocity in m/s.
-            u: the force in N.
-
-        Returns:
-            Their derivatives per second.
-        """
+        """Velocity and acceleration; x: position (m) and velocity (m/s), u: force (N)."""
         position, velocity = x
         spring = self.stiffness * position + self.cubic * position**3
         return velocity, (u - self.damping * velocity - spring) / self.mass
 
     def output(self, x: State) -> float:
-        """The position.
-
-        Args:
-            x: position in m and velocity in m/s.
-
-        Returns:
-            The position in mm.
-        """
+        """The position in mm; x: position (m) and velocity (m/s)."""
         return 1e3 * x[0]
 
 
@@ -185,15 +155,7 @@ class TwoMassDrive(AbstractPlant):
     noise = 0.05
 
     def derivative(self, x: State, u: float) -> State:
-        """Accelerations of motor and load, and how fast the shaft is twisted.
-
-        Args:
-            x: speeds of motor and load in rad/s, twist in rad.
-            u: the motor's torque in N m.
-
-        Returns:
-            Their derivatives per second.
-        """
+        """Accelerations and rate of twist; x: speeds of motor and load (rad/s), twist (rad), u: torque (N m)."""
         motor, load, twist = x
         shaft = self.stiffness * twist + self.damping * (motor - load)
         at_motor = self.motor_viscous * motor + self.motor_coulomb * math.tanh(motor / self.creep)
@@ -201,14 +163,7 @@ class TwoMassDrive(AbstractPlant):
         return (u - shaft - at_motor) / self.motor_inertia, (shaft - at_load) / self.load_inertia, motor - load
 
     def output(self, x: State) -> float:
-        """The speed of the motor.
-
-        Args:
-            x: speeds of motor and load, twist.
-
-        Returns:
-            The motor's speed in rad/s.
-        """
+        """The speed of the motor in rad/s; x: speeds of motor and load, twist."""
         return x[0]
 
 
@@ -256,41 +211,19 @@ class Neutralization(AbstractPlant):
     noise = 0.03
 
     def derivative(self, x: State, u: float) -> State:
-        """How the excess of base changes behind the mixer and in the tank.
-
-        Args:
-            x: both in mol/l.
-            u: flow of the base in ml/s.
-
-        Returns:
-            Their derivatives per second.
-        """
+        """Rates of both concentrations; x: excess of base behind the mixer and in the tank (mol/l), u: base (ml/s)."""
         mixed, tank = x
         arriving = self.base * u / self.flow - self.acid
         return (arriving - mixed) / self.mixer_seconds, (mixed - tank) / self.tank_seconds
 
     def output(self, x: State) -> float:
-        """The pH in the tank, from the balance of charges.
-
-        Args:
-            x: excess of base behind the mixer and in the tank, in mol/l.
-
-        Returns:
-            The pH.
-        """
+        """The pH in the tank from the balance of charges; x: both concentrations (mol/l)."""
         from scipy.optimize import brentq
 
         return float(brentq(lambda ph: self.excess_of_base(ph) - x[1], *PH_RANGE, xtol=1e-10))
 
     def excess_of_base(self, ph: float) -> float:
-        """The titration curve, from the pH to what gives it.
-
-        Args:
-            ph: the pH.
-
-        Returns:
-            The excess of strong base over strong acid in mol/l.
-        """
+        """Titration curve: the excess of strong base (mol/l) that gives a pH; ph: the pH."""
         a, b = 10.0 ** (PK1 - ph), 10.0 ** (ph - PK2)
         return 10.0 ** (ph - 14.0) - 10.0**-ph + self.carbonate * (1.0 + 2.0 * b) / (1.0 + a + b)
 
@@ -370,7 +303,7 @@ def simulate(
     """
     plant = _find(plant)
     sigma = plant.noise if noise is None else noise
-    check_amounts(plant.channels[1][1], noise=sigma)
+    check_number("noise", sigma)
 
     def experiment(random: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray]:
         wave = plant.u_mean + plant.u_std * multisine(random, length, ts=plant.ts, bands=plant.bands)

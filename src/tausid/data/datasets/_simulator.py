@@ -9,8 +9,12 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from tausid.checks import check_number, check_whole
 from tausid.data.records import Dataset, Record, as_columns
-from tausid.errors import ConfigError, DataError
+from tausid.errors import DataError
+
+# Two samples hold no line of a multisine below half the sampling rate.
+LEAST_SAMPLES = 3
 
 State = tuple[float, ...]
 Bands = tuple[tuple[float, float], ...]
@@ -28,8 +32,10 @@ def make_dataset(
 ) -> Dataset:
     """Make a training and a test record, each with random numbers of its own."""
     lengths = {"train": samples, "test": samples if test_samples is None else test_samples}
-    _check_settings(seed, lengths)
-    check_ts(ts)
+    check_whole("seed", seed, 0)
+    for role, length in lengths.items():
+        check_whole(f"samples of the {role} record", length, LEAST_SAMPLES)
+    check_number("ts", ts, positive=True)
     (u_name, _), (y_name, _) = channels
     records = []
     for (role, length), stream in zip(lengths.items(), np.random.SeedSequence(seed).spawn(2), strict=True):
@@ -99,29 +105,3 @@ def as_signal(u: ArrayLike, what: str) -> Float[np.ndarray, " N"]:
             f"{int(np.sum(~np.isfinite(signal)))} NaN or infinite values. Give the {what} at each sample."
         )
     return signal[:, 0]
-
-
-def check_amounts(unit: str, **amounts: float) -> None:
-    """Check that numbers are finite and not negative."""
-    for name, value in amounts.items():
-        if not (_is_finite(value) and value >= 0):
-            raise ConfigError(f"`{name}` must be a number of {unit} from 0 on; got {value!r}. Use 0 for none.")
-
-
-def check_ts(ts: float) -> None:
-    """Check a sampling time."""
-    if not (_is_finite(ts) and ts > 0):
-        raise ConfigError(f"`ts` must be a positive number of seconds; got {ts!r}. Give the sampling time.")
-
-
-def _check_settings(seed: int, lengths: dict[str, int]) -> None:
-    if not (isinstance(seed, int | np.integer) and seed >= 0):
-        raise ConfigError(f"`seed` must be a whole number from 0 on; got {seed!r}. Use seed=0, 1, 2, ...")
-    for name, length in lengths.items():
-        # Two samples hold no line of a multisine below half the sampling rate.
-        if not (isinstance(length, int | np.integer) and length >= 3):
-            raise ConfigError(f"the {name} record must have at least 3 samples; got {length!r}. Ask for more.")
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float | np.number) and math.isfinite(value)

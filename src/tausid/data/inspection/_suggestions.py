@@ -28,14 +28,14 @@ def suggest(data: Channels, clock: ClockReport | None, reports: tuple[ChannelRep
         *(sentence for report in measured for sentence in _suggest_channel(report, clock)),
         *_suggest_rate(clock, measured),
     ]
-    return said or ["Nothing was found that stands in the way of a fit."]
+    return said or ["No problem was found: the data are ready for a fit."]
 
 
 def _suggest_roles(measured: list[ChannelReport]) -> list[str]:
     if any(report.role == "output" for report in measured):
         return []
     names = ", ".join(report.name for report in measured[:12]) or "none with more than one sample"
-    return [f"Say which channels are inputs and outputs: --input NAME --output NAME. There are {names}."]
+    return [f"Name the inputs and outputs: --input NAME --output NAME. Channels: {names}."]
 
 
 def _suggest_clock(data: Channels, clock: ClockReport | None) -> list[str]:
@@ -92,12 +92,11 @@ def _suggest_channel(report: ChannelReport, clock: ClockReport | None) -> list[s
     if report.is_constant:
         return [f"{name} is constant at {report.minimum:g}: it says nothing about the plant. Leave it out."]
     if report.missing and report.role == "input":
-        said.append(
-            f"{name} misses {report.missing} of {report.samples} samples, which an input must not: --fill hold."
-        )
+        lacks = f"{name} lacks {report.missing} of {report.samples} samples"
+        said.append(f"{lacks}; an input must be complete. Fill it: --fill hold.")
     elif report.missing:
         said.append(
-            f"{name} misses {report.missing} of {report.samples} samples: fine for an output, not for an input."
+            f"{name} lacks {report.missing} of {report.samples} samples: allowed for an output, not for an input."
         )
     if report.limited:
         ends = zip(("minimum", "maximum"), report.limits, (report.at_minimum, report.at_maximum), strict=True)
@@ -106,8 +105,8 @@ def _suggest_channel(report: ChannelReport, clock: ClockReport | None) -> list[s
         said.append(f"{name} is {' and '.join(where)} of the samples: a limit of the plant or of the sensor.{also}")
     if report.role == "input" and report.changes < FEW_CHANGES:
         said.append(
-            f"{name} changes only {_count(report.changes, 'time')}: it excites little, and a model will know little "
-            "beyond these levels. Measure with a signal that changes more often."
+            f"{name} changes only {_count(report.changes, 'time')}: it excites little, and a model will know "
+            "little beyond these levels. Use a signal that changes more often."
         )
     if report.is_dead:
         said.append(_suggest_trim(report, clock))
@@ -135,7 +134,7 @@ def _suggest_rate(clock: ClockReport | None, measured: list[ChannelReport]) -> l
         return []
     return [
         f"Sampled at {1 / clock.ts:.4g} Hz, the channels hold {100 * BAND_SHARE:.0f} % of their power far below that: "
-        f'--prepare "decimate {factor}" would keep it, and a training window would see {factor} times as much time.'
+        f'--prepare "decimate {factor}" would keep it and shorten the training.'
     ]
 
 

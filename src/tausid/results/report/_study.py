@@ -38,7 +38,7 @@ def study_page(study: StudyResults) -> str:
         MissingExtraError: jinja2 or matplotlib is not installed.
     """
     if not study.rows:
-        raise ConfigError(f"a page must have runs to tell of; the study {study.name} has none yet. Run it first.")
+        raise ConfigError(f"a report must have finished runs; the study {study.name} has none yet. Run it first.")
     groups = _groups(study)
     what = "Ts/tau" if study.axes == ("ts_over_tau",) else ", ".join(study.axes) or "group"
     return render(
@@ -82,13 +82,13 @@ def _sentence(study: StudyResults, groups: Groups, what: str) -> str:
     best = min(medians, key=lambda key: medians[key])
     lowest = min(_score(row, study.score) for row in study.rows)
     if not np.isfinite(medians[best]):
-        return "No group of runs has a finite score in half of its runs."
+        return "In every group at least half of the runs have no finite score."
     label = best if isinstance(best, str) else f"{what} = {number(best)}"
     kind = _label(study.score)
     if len(groups) == 1:
         return f"The median {kind} is {number(medians[best])}, the best run has {number(lowest)}."
     worst = max(medians.values())
-    than = f"{worst / medians[best]:.1f} times as large" if np.isfinite(worst) else "without end"
+    than = f"{worst / medians[best]:.1f} times as large" if np.isfinite(worst) else "infinite"
     return (
         f"{label} is best: its median {kind} is {number(medians[best])}, that of the worst group {than}. "
         f"The best of all runs has {number(lowest)}."

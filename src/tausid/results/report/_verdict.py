@@ -47,21 +47,13 @@ class Check:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How good the model is.
+    """How good the model is."""
 
-    Args:
-        word: one word for it.
-        level: the same as a level.
-        sentence: what was measured.
-        checks: reasons for and against.
-        gauge: fits in percent of what is compared, by name.
-    """
-
-    word: str
-    level: Level
-    sentence: str
-    checks: tuple[Check, ...]
-    gauge: dict[str, float]
+    word: str  # one word for it
+    level: Level  # the same as a level
+    sentence: str  # what was measured
+    checks: tuple[Check, ...]  # reasons for and against
+    gauge: dict[str, float]  # fits in percent of what is compared, by name
 
 
 def judge(run: Run, tests: Sequence[ResidualTest | str]) -> Verdict:
@@ -94,8 +86,8 @@ def _sentence(judged: Experiment, output: str) -> str:
         return f"The free-run simulation of {kind}, {judged.record.name}, diverges."
     others = "" if len(score.rmse) == 1 else ", the worst of its outputs,"
     return (
-        f"Simulated freely over {kind} ({judged.record.name}), {output}{others} is wrong by "
-        f"{number(score.rmse[output])}{unit} (RMSE): {share(score.nrmse[output])} of how much it varies. "
+        f"In a free run over {kind} ({judged.record.name}), {output}{others} has an RMSE of "
+        f"{number(score.rmse[output])}{unit}, {share(score.nrmse[output])} of its standard deviation. "
         f"Fit: {score.fit_percent[output]:.1f} %."
     )
 
@@ -120,7 +112,7 @@ def _check_gap(run: Run, output: int) -> Iterator[Check]:
     train, test = (list(run.of_role(role)[0].score.nrmse.values())[output] for role in ("train", "test"))
     if not np.isfinite([train, test]).all() or train == 0:
         return
-    words = f"{share(train)} of the deviation on the training record, {share(test)} on the test record"
+    words = f"{share(train)} of the standard deviation on the training record, {share(test)} on the test record"
     if test > GAP * train:
         yield Check(NOTE, f"The error is {test / train:.1f} times as large on new data: {words}. More varied "
                             "training data, a smaller network or earlier stopping may help.")  # fmt: skip
@@ -132,7 +124,7 @@ def _check_linear(judged: Experiment, output: str, linear: Mapping[str, float] |
     if linear is None or judged.score.status != "ok":
         return
     own, other, unit = judged.score.rmse[output], linear[output], _unit(judged.record, output)
-    words = f"the best linear model of the same data is wrong by {number(other, 3)}{unit}"
+    words = f"the best linear model of the same data has an RMSE of {number(other, 3)}{unit}"
     if own < 0.9 * other:
         factor = f"{other / own:.1f} times smaller than a linear model's" if own > 0 else "gone"
         yield Check(GOOD, f"The error is {factor}: {words}.")
@@ -183,7 +175,7 @@ def _check_training(run: Run) -> Check:
         and best >= (1 - UNFINISHED) * steps
     ):
         return Check(NOTE, f"Training may not have ended: the best of {steps} steps is {best}. More steps may help.")
-    return Check(GOOD, f"Training came to its end: the best of {steps} steps is {best}.")
+    return Check(GOOD, f"Training was long enough: the best of {steps} steps is {best}.")
 
 
 def _unit(record: Record, output: str) -> str:

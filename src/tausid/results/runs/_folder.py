@@ -55,16 +55,10 @@ class RunFolder:
         return any(file.exists() for file in files) or any(any(folder.glob(ALL_FILES)) for folder in folders)
 
     def write(self, run: Run) -> dict[str, Any]:
-        """Write model, records, history and summary of a finished fit.
+        """Write model, records, history and summary of a finished fit; gives the summary as plain JSON values.
 
         Args:
             run: the fit with its records and free runs.
-
-        Returns:
-            The summary as plain JSON values.
-
-        Raises:
-            StorageError: the folder cannot be written.
         """
         run.model.save(self.model_file)
         self.write_records(run.experiments)
@@ -90,12 +84,6 @@ class RunFolder:
 
         Args:
             physics: class of the known equations, where it is not one of the package's own.
-
-        Returns:
-            The run.
-
-        Raises:
-            StorageError: a file is missing, or not what it should be.
         """
         summary = self.read_summary()
         return Run(
@@ -114,12 +102,6 @@ class RunFolder:
 
         Args:
             physics: class of the known equations, where it is not one of the package's own.
-
-        Returns:
-            The model.
-
-        Raises:
-            StorageError: the file is missing or damaged.
         """
         return load_model(self.model_file, physics=physics)
 
@@ -128,22 +110,12 @@ class RunFolder:
 
         Args:
             experiments: the records and free runs.
-
-        Raises:
-            StorageError: the folder cannot be written.
         """
         arrays, content = to_arrays(experiments)
         write_arrays(self.records_file, arrays, kind="records", content=content)
 
     def read_records(self) -> tuple[Experiment, ...]:
-        """Read the records with their free runs.
-
-        Returns:
-            The records and free runs.
-
-        Raises:
-            StorageError: the file is missing, or not what it should be.
-        """
+        """Read the records with their free runs."""
         arrays, content = read_arrays(self.records_file, kind="records")
         try:
             return from_arrays(arrays, content)
@@ -155,21 +127,11 @@ class RunFolder:
 
         Args:
             history: the rows.
-
-        Raises:
-            StorageError: the folder cannot be written.
         """
         write_table(self.history_file, COLUMNS, [to_cells(row) for row in history])
 
     def read_history(self) -> tuple[HistoryRow, ...]:
-        """Read the history.
-
-        Returns:
-            One row per validation.
-
-        Raises:
-            StorageError: the file is missing, or no history.
-        """
+        """Read the history."""
         try:
             with self.history_file.open(newline="") as file:
                 return tuple(from_cells(row) for row in csv.DictReader(file))
@@ -180,14 +142,7 @@ class RunFolder:
             ) from None
 
     def read_summary(self) -> dict[str, Any]:
-        """Read the summary.
-
-        Returns:
-            Plain JSON values.
-
-        Raises:
-            StorageError: the file is missing, or no summary.
-        """
+        """Read the summary."""
         try:
             summary = json.loads(self.summary_file.read_text())
             if not isinstance(summary, dict) or "status" not in summary:
