@@ -136,7 +136,7 @@ def test_the_users_cache_folder_is_the_default(monkeypatch):
 
 
 def test_importing_the_datasets_imports_neither_scipys_readers_nor_what_downloads():
-    code = "import sys, tausid.data.datasets as _; print({'scipy.io', 'pooch', 'requests'} & set(sys.modules))"
+    code = "import sys, tausid.data.datasets as _; print({'scipy.io', 'platformdirs', 'requests'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
@@ -222,7 +222,7 @@ def test_a_server_that_drips_is_given_up(part, server, publish, cache):
     publish(server.address("/slow", drip(DRIPS[part])), server.address("/good", body(GOOD)))
     start = time.monotonic()
     message = refusal(timeout=1.0)
-    # Pooch takes 1024 bytes at once, which would last 51 s here.
+    # 1024 bytes are taken at once, which would last 51 s here.
     assert time.monotonic() - start < 15.0
     assert "127.0.0.1 did not send the whole archive in time; the time limit is 1 s.\n" in message
     assert server.asked == ["/slow"]

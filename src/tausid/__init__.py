@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from tausid.results import residuals as residuals
     from tausid.results import runs as runs
     from tausid.results.residuals import analyse_residuals as analyse_residuals
-    from tausid.study.tau_search import estimate_tau as estimate_tau
+    from tausid.study.tau_by_training import estimate_tau as estimate_tau
     from tausid.training import FitResult as FitResult
     from tausid.training import FoldCurves as FoldCurves
     from tausid.training import fit as fit
@@ -103,7 +103,7 @@ _NAMES = {
     "model.structure": "Integration Structure",
     "model.tau": "Tau",
     "results.residuals": "analyse_residuals",
-    "study.tau_search": "estimate_tau",
+    "study.tau_by_training": "estimate_tau",
     "training": "FitResult FoldCurves fit",
     "training.parts": "Adam Barrier Fixed Folds FromLinear Given LastShare LevenbergMarquardt PaperTestHalf Random"
     " Search",

@@ -20,7 +20,7 @@ def estimate(records: Sequence[Record], method: str, nx: str, hold: str, options
     order = nx if nx == "auto" else int(nx)
     if method in LINEAR_METHODS and not options:
         return estimate_linear_tau(records, method=method, nx=order, hold=hold)
-    from tausid.study.tau_search import estimate_tau
+    from tausid.study.tau_by_training import estimate_tau
 
     if method == "cv":
         options = {"out": Path("runs") / f"tau-{Path(records[0].name).stem}", **options}

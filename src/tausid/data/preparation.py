@@ -13,9 +13,10 @@ from fractions import Fraction
 import numpy as np
 from jaxtyping import Bool, Float
 
+from tausid.checks import check_choice, check_number
 from tausid.data.clocks import NEAR_STEPS
 from tausid.data.records import Record
-from tausid.errors import ConfigError, DataError, unknown_name
+from tausid.errors import ConfigError, DataError
 
 # A new sampling rate must be this ratio of whole numbers, at most, to the old one.
 LARGEST_RATIO = 20_000
@@ -43,8 +44,7 @@ def trim(record: Record, start: float = -np.inf, stop: float = np.inf, *, unit: 
         >>> trim(Record.from_arrays([1, 2, 3, 4], [1, 2, 3, 4], ts=0.5), 0.5, 1.5).t
         array([0.5, 1. ])
     """
-    if unit not in ("s", "samples"):
-        raise ConfigError(unknown_name("unit", unit, ("s", "samples")))
+    check_choice("unit", unit, ("s", "samples"))
     if np.isnan(start) or np.isnan(stop):
         raise ConfigError(f"`trim` must have numbers as limits; got {start} and {stop}. Give seconds or samples.")
     clock = record.t if unit == "s" else np.arange(len(record))
@@ -78,13 +78,11 @@ def detrend(record: Record, kind: str = "constant", *, channels: Sequence[str] |
         >>> detrend(Record.from_arrays([1, 3], [5, 9], ts=1.0)).y[:, 0]
         array([-2.,  2.])
     """
-    if kind not in ("constant", "linear"):
-        raise ConfigError(unknown_name("trend", kind, ("constant", "linear")))
+    check_choice("trend", kind, ("constant", "linear"))
     known = (*record.input_names, *record.output_names)
     chosen = known if channels is None else tuple(channels)
     for name in chosen:
-        if name not in known:
-            raise ConfigError(unknown_name("channel", name, known))
+        check_choice("channel", name, known)
     values, removed = np.concatenate([record.u, record.y], axis=1), []
     for i, name in enumerate(known):
         if name in chosen:
@@ -104,9 +102,6 @@ def decimate(record: Record, factor: int) -> Record:
     Args:
         record: the record, with one clock.
         factor: how many samples become one.
-
-    Returns:
-        The shorter record.
 
     Raises:
         ConfigError: a factor that is no whole number of at least 1.
@@ -138,7 +133,7 @@ def resample(record: Record, ts: float) -> Record:
         ConfigError: `ts` is not positive, or in no such ratio.
         DataError: an irregular clock, or fewer than two samples are left.
     """
-    _check_ts(ts)
+    check_number("ts", ts, positive=True)
     _check_uniform(record, "resampled")
     old = _mean_step(record)
     ratio = Fraction(old / ts).limit_denominator(LARGEST_RATIO)
@@ -172,9 +167,8 @@ def interpolate(record: Record, ts: float, *, inputs: str = "hold") -> Record:
         ConfigError: `ts` is not positive, or an unknown way.
         DataError: fewer than two samples are left, or an output has none.
     """
-    _check_ts(ts)
-    if inputs not in ("hold", "linear"):
-        raise ConfigError(unknown_name("interpolation", inputs, ("hold", "linear")))
+    check_number("ts", ts, positive=True)
+    check_choice("interpolation", inputs, ("hold", "linear"))
     steps = (record.t[-1] - record.t[0]) / ts
     if steps > 1e9:
         raise ConfigError(f"`ts` must give at most 1e9 samples; {ts:g} s gives {steps:.3g}. Choose a longer one.")
@@ -250,8 +244,7 @@ def prepare(record: Record, *steps: str) -> Record:
 
 def _apply(record: Record, step: str) -> Record:
     name, *arguments = step.split() or [""]
-    if name not in _STEPS:
-        raise ConfigError(unknown_name("step of preparation", name, _STEPS))
+    check_choice("step of preparation", name, _STEPS)
     usage, run = _STEPS[name]
     try:
         return run(record, arguments)
@@ -365,11 +358,6 @@ def _clocks(before: Record, after: Record) -> str:
 
 def _low_pass(before: Record, after: Record) -> str:
     return f"at {0.5 / max(before.ts, after.ts):.6g} Hz, ends affected for {FILTER_SAMPLES} samples"
-
-
-def _check_ts(ts: float) -> None:
-    if not (np.isfinite(ts) and ts > 0):
-        raise ConfigError(f"`ts` must be a positive number of seconds; got {ts!r}. Give the new sampling time.")
 
 
 def _check_uniform(record: Record, done: str) -> None:

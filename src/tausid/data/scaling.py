@@ -37,9 +37,6 @@ class Scaling:
         Args:
             records: the training records, and only those.
 
-        Returns:
-            The scaling.
-
         Raises:
             DataError: a channel is constant, named in the message.
 

@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Float
 from scipy.linalg import expm
 
+from tausid.checks import check_choice
 from tausid.data.clocks import has_one_clock, median_step, on_one_clock
 from tausid.data.records import Record, Records, as_records
 from tausid.data.scaling import Scaling
 from tausid.display import html_table
-from tausid.errors import ConfigError, unknown_name
 from tausid.linear import LinearModel, estimate_bla, state_offset
 
 LINEAR_METHODS = ("bla", "spectrum")
@@ -97,8 +97,7 @@ def estimate_linear_tau(
         >>> round(estimate_linear_tau(Record.from_arrays(np.sin(t), y, ts=0.1), nx=1).tau, 1)  # 1 / omega
         1.0
     """
-    if method not in LINEAR_METHODS:
-        raise ConfigError(unknown_name("method", method, LINEAR_METHODS))
+    check_choice("method", method, LINEAR_METHODS)
     several = as_records(records)
     if several[0].nu == 0:
         return _of_outputs(several)
@@ -159,8 +158,7 @@ def tau_of_model(
     x0: Float[np.ndarray, "records nx"] | None = None,
 ) -> tuple[float, Float[np.ndarray, "nx"]]:
     """Tau of a linear model's states in the model's own basis, over the inputs of records."""
-    if method not in LINEAR_METHODS:
-        raise ConfigError(unknown_name("method", method, LINEAR_METHODS))
+    check_choice("method", method, LINEAR_METHODS)
     several = as_records(records)
     if method == "spectrum":
         moments = [_moment_of_spectrum(model, record) for record in several]

@@ -134,9 +134,6 @@ def read_results(folder: str | os.PathLike[str]) -> StudyResults:
     Args:
         folder: the study's folder, or the file itself.
 
-    Returns:
-        The finished runs.
-
     Raises:
         ConfigError: there is no such file, or it is none of a study.
     """

@@ -16,10 +16,10 @@ from tausid.results.study_results import RESULTS, StudyResults, StudyStatus, wri
 from tausid.storage import check_writable, write_text
 from tausid.study.executors import open_workers, worker_deaths
 from tausid.study.locks import alone
-from tausid.study.source import load_source
+from tausid.study.one_run import Job, check_job, execute, version
 from tausid.study.spec import RunPlan, StudySpec, read_spec
 from tausid.study.store import JOURNAL, Counts, Store, Taken
-from tausid.study.work import Job, check_job, execute, version
+from tausid.study.study_data import load_source
 from tausid.training.checkpoint import fingerprint
 from tausid.training.processes import check_workers
 from tausid.training.run_state import Status
@@ -83,9 +83,6 @@ def run_study(
         resume: go on with a study that was begun.
         report: called when something happened, and twice a second.
 
-    Returns:
-        All finished runs.
-
     Raises:
         ConfigError: the spec breaks a rule, `out` holds a study and `resume` was not asked for, or it is at work.
         DataError: the data are not available, or break a rule.
@@ -117,9 +114,6 @@ def study_counts(folder: str | os.PathLike[str], *, storage: str | None = None) 
     Args:
         folder: the study's folder.
         storage: URL of the database, where the study has one instead of a journal.
-
-    Returns:
-        The numbers.
 
     Raises:
         ConfigError: no study was begun there.

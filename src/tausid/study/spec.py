@@ -19,7 +19,7 @@ from tausid.checks import check_whole
 from tausid.data.records import Records
 from tausid.errors import ConfigError, unknown_name
 from tausid.model.physics import find_physics
-from tausid.study.source import DataSource, RecordSource, source_from_table
+from tausid.study.study_data import DataSource, RecordSource, source_from_table
 from tausid.training.ensemble import check_ensemble
 from tausid.training.fitting import change_recipe
 from tausid.training.recipe import Recipe
@@ -103,9 +103,6 @@ def read_spec(path: str | os.PathLike[str]) -> StudySpec:
     Args:
         path: the file; paths of data in it are relative to its folder.
 
-    Returns:
-        The study.
-
     Raises:
         ConfigError: no such file, not TOML, an unknown key (the nearest known one is named), or a value that breaks
             its rule.
@@ -126,9 +123,6 @@ def parse_spec(content: Mapping[str, Any], *, folder: Path) -> StudySpec:
     Args:
         content: the file's keys and values.
         folder: where relative paths start.
-
-    Returns:
-        The study.
 
     Raises:
         ConfigError: an unknown key, or a value that breaks its rule.

@@ -44,9 +44,6 @@ def describe(name: str) -> str:
     Args:
         name: one of `names()`.
 
-    Returns:
-        The sentence.
-
     Raises:
         ConfigError: there is no such dataset.
 

@@ -290,9 +290,6 @@ def simulate(
         test_samples: length of the test record; by default that of the training record.
         noise: standard deviation of the sensor's white noise, in the output's unit; by default the plant's.
 
-    Returns:
-        The two records.
-
     Raises:
         ConfigError: there is no plant of that name, or a setting breaks a rule.
 

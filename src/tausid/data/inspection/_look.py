@@ -32,9 +32,6 @@ def look(
         ts: sampling time in seconds, if it is known.
         time: the channel of time stamps, if it is known.
 
-    Returns:
-        What was found.
-
     Raises:
         DataError: the file is damaged, or an unknown channel was named.
         MissingExtraError: the library for this kind of file is not installed.

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float
 
+from tausid.checks import check_choice
 from tausid.data.readers._tables import Column, Key, Keys, Table, find_columns
 from tausid.data.records import Record, make_clock
-from tausid.errors import ConfigError, DataError, unknown_name
+from tausid.errors import DataError
 
 FILLS = ("hold", "linear")
 
@@ -49,8 +50,8 @@ def record_from_table(
     table: Table, choice: Choice, *, units: Mapping[str, str] | None, fill: str | None, name: str | None
 ) -> Record:
     """A record of the chosen columns."""
-    if fill is not None and fill not in FILLS:
-        raise ConfigError(unknown_name("fill", fill, FILLS))
+    if fill is not None:
+        check_choice("fill", fill, FILLS)
     channels = (*choice.inputs, *choice.outputs)
     columns = (*channels, *(() if choice.time is None else (choice.time,)))
     if table.check is not None:

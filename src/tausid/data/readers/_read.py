@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from tausid.data.readers._assemble import choose, record_from_table
+from tausid.data.readers._csv import table_from_text
 from tausid.data.readers._frames import is_frame, table_from_frame, table_from_parquet
 from tausid.data.readers._isolated import open_isolated
 from tausid.data.readers._tables import Key, Keys, Table, check_file
-from tausid.data.readers._text import table_from_text
 from tausid.data.readers._trees import Leaf, table_from_tree
 from tausid.data.records import Record
 from tausid.errors import DataError
@@ -59,9 +59,6 @@ def read(
         fill: what to do about missing inputs: `hold` (the last known value), `linear` (between the known ones), both
             with the nearest known value at the ends; None refuses them.
         name: what to call the record; by default the file's name without its ending.
-
-    Returns:
-        The record.
 
     Raises:
         ConfigError: an unknown way to fill.

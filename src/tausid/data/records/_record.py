@@ -105,9 +105,6 @@ class Record:
             units: unit of each channel by its name; either all channels or none.
             name: what to call the record.
 
-        Returns:
-            The record.
-
         Raises:
             DataError: the arrays, the clock, the names or the units break a rule.
 
@@ -169,9 +166,6 @@ class Record:
             start: first sample.
             stop: sample after the last one.
             name: what to call the part; by default the record's name and the range.
-
-        Returns:
-            The part.
         """
         label = name if name is not None else f"{self.name}[{start}:{stop}]"
         return replace(self, u=self.u[start:stop], y=self.y[start:stop], t=self.t[start:stop], name=label)

@@ -26,12 +26,6 @@ def plot_tau(estimate: TauEstimate, record: Record) -> Figure:
     Args:
         estimate: the estimate.
         record: the training record.
-
-    Returns:
-        The figure.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
     """
     figure = new_figure(6.0)
     rows = figure.add_gridspec(2, 2, height_ratios=[1.2, 1.0])

@@ -20,13 +20,9 @@ def write_report(folder: str | os.PathLike[str], out: str | os.PathLike[str] | N
         folder: the folder of a run (`tausid fit`), or of a study, which holds a `results.csv`.
         out: where to write; `report.html` in the folder by default.
 
-    Returns:
-        The path of the page.
-
     Raises:
         StorageError: the folder is neither, or a file of a run is not what it should be.
         ConfigError: the table of a study cannot be read or has no runs.
-        MissingExtraError: jinja2 or matplotlib is not installed.
     """
     files = RunFolder(folder)
     if (files.path / RESULTS).is_file():

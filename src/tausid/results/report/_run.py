@@ -32,12 +32,6 @@ def run_page(run: Run) -> str:
 
     Args:
         run: the run, from `RunFolder.read` or `Run.from_result`.
-
-    Returns:
-        The page.
-
-    Raises:
-        MissingExtraError: jinja2 or matplotlib is not installed.
     """
     shown = (*run.of_role("test"), *run.of_role("train"))
     tests = [_test_residuals(experiment) for experiment in shown]

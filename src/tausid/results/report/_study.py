@@ -30,12 +30,8 @@ def study_page(study: StudyResults) -> str:
     Args:
         study: its finished runs.
 
-    Returns:
-        The page.
-
     Raises:
         ConfigError: it has no runs.
-        MissingExtraError: jinja2 or matplotlib is not installed.
     """
     if not study.rows:
         raise ConfigError(f"a report must have finished runs; the study {study.name} has none yet. Run it first.")

@@ -95,9 +95,6 @@ class Run:
 
         Args:
             role: `train` or `test`.
-
-        Returns:
-            The experiments.
         """
         return tuple(experiment for experiment in self.experiments if experiment.role == role)
 

@@ -16,7 +16,7 @@ import tausid
 from tausid import ConfigError, DivergenceError
 from tausid.linear.tau_estimation import TauTrial
 from tausid.study import read_results
-from tausid.study.tau_search import _conclude, _next_values, cross_validate_tau, estimate_tau
+from tausid.study.tau_by_training import _conclude, _next_values, cross_validate_tau, estimate_tau
 
 SETTINGS = {
     "structure.hidden": (8,),
@@ -93,7 +93,7 @@ def test_refinement_halves_intervals_with_good_ends_until_the_trials_are_spent()
 SCRIPT = """
 import sys; sys.path.insert(0, {tests!r})
 from problems import wiener_record
-from tausid.study.tau_search import cross_validate_tau
+from tausid.study.tau_by_training import cross_validate_tau
 if __name__ == "__main__":
     cross_validate_tau(wiener_record(200), seed=0, out={out!r}, trials=3, workers=1, **{quick!r})
 """

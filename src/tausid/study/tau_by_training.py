@@ -19,8 +19,8 @@ from tausid.linear.tau_estimation import LINEAR_METHODS, TauEstimate, TauTrial, 
 from tausid.results.study_results import StudyResults, StudyStatus
 from tausid.study.coordinator import StudyUpdate, run_study
 from tausid.study.executors import open_workers
-from tausid.study.source import RecordSource
 from tausid.study.spec import StudySpec, axis_values, recipe_of
+from tausid.study.study_data import RecordSource
 from tausid.training import fit
 from tausid.training.run_state import Status
 
@@ -49,9 +49,6 @@ def estimate_tau(
         hold: what the inputs do between samples, `zero` or `first`.
         **options: for `trained`, arguments of `fit`, whose recipe is then `windows`; for `cv`, those of
             `cross_validate_tau`.
-
-    Returns:
-        The estimate.
 
     Raises:
         ConfigError: an unknown method, or an option that the method does not take.

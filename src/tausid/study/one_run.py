@@ -18,8 +18,8 @@ from tausid.results.runs import Run, RunFolder
 from tausid.results.study_results import StudyStatus
 from tausid.storage import check_writable
 from tausid.study.locks import hold
-from tausid.study.source import DataSource, RecordSource, load_source
 from tausid.study.spec import recipe_of, settings_of
+from tausid.study.study_data import DataSource, RecordSource, load_source
 from tausid.training import FitResult, fit
 from tausid.training.holdout import split_records
 from tausid.training.resolve import resolve_holdout
