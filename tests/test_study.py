@@ -110,7 +110,7 @@ def test_a_summary_has_the_numbers_of_its_runs():
         ({"axes": {"seed": [0]}}, "a study must name its data"),
         ({"data": "cts.csv", "axes": {"seed": [0]}}, "`data` must be @NAME or a table with the key train"),
         ({"data": {"train": "x.csv", "inptus": []}}, r"unknown key of \[data\] 'inptus'.*Did you mean 'inputs'"),
-        ({"data": "@cascaded_tanks"}, "a study must say its seeds"),
+        ({"data": "@cascaded_tanks"}, "a study must have seeds"),
         ({**TINY, "axes": {"seed": 3}}, "axis `seed` must be a list of values, or a range"),
         ({**TINY, "axes": {"seed": {"rnage": [3]}}}, "unknown kind of range for axis `seed` 'rnage'.*'range'"),
         (
@@ -119,7 +119,7 @@ def test_a_summary_has_the_numbers_of_its_runs():
         ),
         ({**TINY, "axes": {"seed": {"range": ["ab"]}}}, r"axis `seed`: range = \['ab'\] must be as in numpy"),
         ({**TINY, "axes": {"seed": [0, 0]}}, "runs of a study must differ; 'seed=0' comes twice"),
-        ({**TINY, "settings": {"seed": 1}}, "`seed` must be in one place"),
+        ({**TINY, "settings": {"seed": 1}}, "`seed` must be set once"),
         ({**TINY, "settings": {"tau": 1.0, "ts_over_tau": 1.0}}, "a run must have one tau"),
         ({**TINY, "settings": {"tau": "blah"}}, "unknown tau 'blah'.*Did you mean 'bla'"),
         ({**TINY, "settings": {"ts_over_tau": -1.0}}, "`ts_over_tau` must be a positive number"),
@@ -172,7 +172,7 @@ def test_data_that_cannot_be_had_are_refused_before_anything_is_written(tmp_path
 
 def test_what_was_begun_is_neither_replaced_nor_changed_unasked(finished, tmp_path):
     spec, _ = finished
-    with pytest.raises(ConfigError, match="holds one. Go on with it by --resume"):
+    with pytest.raises(ConfigError, match="holds one. Resume it with --resume"):
         run_study(spec)
     changed = tmp_path / "study.toml"
     text = spec.read_text().replace('"data.csv"', json.dumps(str(spec.parent / "data.csv")))
@@ -186,7 +186,7 @@ def test_what_was_begun_is_neither_replaced_nor_changed_unasked(finished, tmp_pa
         run_study(read_spec(spec))
     with pytest.raises(ConfigError, match="`workers` must be at least 1; got 0"):
         LocalWorkers(0)
-    with pytest.raises(ConfigError, match="must have been begun"):
+    with pytest.raises(ConfigError, match="must hold a study; it has no"):
         study_counts(tmp_path)
 
 
@@ -252,12 +252,12 @@ def test_a_study_is_run_by_one_process_and_ctrl_c_stops_it_cleanly_and_says_how_
     checkpoint = spec.parent / "runs" / "seed=0" / "checkpoint.safetensors"
     with start(spec, "--workers", "1") as process:
         wait_for(lambda: steps_in(checkpoint) > 0)
-        with pytest.raises(ConfigError, match="another one is at work"):
+        with pytest.raises(ConfigError, match="another process is running the one in"):
             run_study(spec, resume=True)
         os.killpg(process.pid, signal.SIGINT)  # what a terminal does
         _, errors = process.communicate(timeout=240)
     assert process.returncode == 130
-    assert "nothing is lost. Go on with: tausid study run" in errors
+    assert "finished runs are kept. Resume with: tausid study run" in errors
     assert "--resume" in errors
     assert "Traceback" not in errors
     counts = study_counts(spec.parent)
@@ -387,7 +387,7 @@ def test_a_dask_cluster_may_have_no_workers_yet_and_ctrl_c_does_not_wait_for_the
         with hold(RunFolder(folder).lock_file, seconds=0.0) as held:
             assert not held  # the worker is still at it: who resumes now must not write there
     assert process.returncode == 130
-    assert "nothing is lost. Go on with: tausid study run" in errors
+    assert "finished runs are kept. Resume with: tausid study run" in errors
     assert "Traceback" not in errors
     counts = study_counts(spec.parent)
     assert (counts.waiting, counts.running, counts.finished) == (1, 0, 0)
