@@ -427,7 +427,7 @@ def test_the_tanks_linear_approximation_agrees_with_the_paper(tausid_command, be
         (["fit", "d.csv", *COLUMNS, "--skip", "500"], "measured outputs after the 500 skipped samples"),
         (["fit", "@cascaded_tanks", "--ts", "4"], "`ts` is for files; @cascaded_tanks is a dataset"),
         (["evaluate", "d.csv", "d.csv", *COLUMNS, "--part", "train"], "must be a complete safetensors file"),
-        (["tau", "@cascaded_tanks", "--input", "u"], "`--input` is for files"),
+        (["tau", "@cascaded_tanks", "--input", "u"], "`input` is for files"),
         (["fit", "d.csv", *COLUMNS, "--tau", "blah"], "unknown tau 'blah'"),
         (["fit", "none.csv", *COLUMNS, "--tau", "2"], "file 'none.csv' must exist"),
         (
@@ -437,7 +437,7 @@ def test_the_tanks_linear_approximation_agrees_with_the_paper(tausid_command, be
         (["fit", "@cascaded_tanks", "d.csv"], "a dataset by name must be the only data; got @cascaded_tanks d.csv"),
         (
             ["fit", "@cascaded_tanks", "--validation", "d.csv"],
-            "`--validation` is for files; @cascaded_tanks is a known",
+            "`validation` is for files; @cascaded_tanks is a dataset",
         ),
         (["fit", "d.csv", "--input", "w", "--output", "y", "--ts", "1", "--tau", "2"], "unknown column 'w'"),
         (["fit", "d.csv", "--ts", "1", "--tau", "2"], "none was named, and 'd.csv' names none itself. It has u, y"),

@@ -330,7 +330,7 @@ def test_a_database_serves_instead_of_a_journal(tmp_path):
     results = run_study(spec, storage=storage, executor=ThreadPoolExecutor(1))
     assert [row["seed"] for row in results.rows] == [0, 1]
     assert study_counts(spec.parent, storage=storage).finished == 2
-    with pytest.raises(ConfigError, match="holds none named 'other'"):
+    with pytest.raises(ConfigError, match="must hold the study 'other'"):
         study_counts(tmp_path / "other", storage=storage)
     with pytest.raises(StorageError, match="must be writable"):
         run_study(spec, storage=f"sqlite:///{tmp_path}/none/studies.db", resume=True)
