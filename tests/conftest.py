@@ -40,7 +40,7 @@ OWN_RULES = (
     "tausid.data.records._rules",
     "tausid.data.records._sets",
     "tausid.model.structure",
-    "tausid.results.plots._band",
+    "tausid.results.plots._simulation",
     "tausid.training.fitting",
     "tausid.training.parts",
     "tausid.training.recipe",

@@ -8,12 +8,12 @@ import jax
 import numpy as np
 import pytest
 from problems import wiener_record
+from tausid.training.final_fit import final_fit
 
 import tausid
 from tausid.model.structure import Structure
 from tausid.training import final_fit as module
 from tausid.training.driver import Session
-from tausid.training.final_fit import final_fit
 from tausid.training.parts import FromLinear, LevenbergMarquardt
 from tausid.training.problem import Problem, validation_score
 from tausid.training.recipe import Recipe

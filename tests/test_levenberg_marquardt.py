@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 from problems import oscillator_record, wiener_record
+from tausid.training.normal_equations import Errors, FullError, Normal
 from test_physics import Lag, lag_record
 
 import tausid
@@ -28,7 +29,6 @@ from tausid.training.driver import Session
 from tausid.training.fitting import change_recipe
 from tausid.training.holdout import Split, cut_folds, stretch
 from tausid.training.levenberg_marquardt import Point, expectation, first_guess, fit_initial_states, iterate, objective
-from tausid.training.normal_equations import Errors, FullError, Normal
 from tausid.training.outcome import make_result
 from tausid.training.parts import Folds, Given, LastShare, PaperTestHalf
 from tausid.training.problem import Problem
