@@ -34,7 +34,7 @@ from tausid.training.run_state import RunState, Status
 
 # Errors below this share of the deviation are as good as none: what is left to choose by is rounding.
 NEGLIGIBLE = 1e-4
-# A candidate is given up where one, two, three folds leave it behind by these factors: one alone may be unlike the others.
+# A candidate is given up where one, two, three folds leave it behind by these factors; one fold may be unlike others.
 HOPELESS = (2.5, 1.5, 1.25)
 # Inputs this much larger than the held-out ones must not make a model diverge, as polynomials may out of range.
 LARGER_INPUTS = 1.5
@@ -132,7 +132,7 @@ class Trials:
             if self.session.interrupted.is_set():
                 break
             errors = [self.of(recipe, range(k + 1)).lowest for recipe in alive]
-            limit = HOPELESS * max(min(errors, default=np.inf), NEGLIGIBLE)
+            limit = HOPELESS[min(k, len(HOPELESS) - 1)] * max(min(errors, default=np.inf), NEGLIGIBLE)
             alive = [recipe for recipe, error in zip(alive, errors, strict=True) if error <= limit or is_linear(recipe)]
         return sorted(alive, key=lambda recipe: self.of(recipe).lowest)
 
