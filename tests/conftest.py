@@ -42,7 +42,7 @@ OWN_RULES = (
     "tausid.engine.compiled",
     "tausid.model.state_estimate",
     "tausid.model.structure",
-    "tausid.results.plots._band",
+    "tausid.results.plots._simulation",
     "tausid.training.fitting",
     "tausid.training.parts",
     "tausid.training.recipe",

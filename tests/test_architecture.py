@@ -20,7 +20,6 @@ SOURCE = Path(tausid.__file__).parent
 ROOMS = [
     "errors", "checks", "display", "storage", "shapes",
     "data", "linear", "engine", "model", "training", "results", "study", "cli",
-    "data", "linear", "engine", "model", "training", "results", "study", "cli",
 ]  # fmt: skip
 
 

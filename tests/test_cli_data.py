@@ -130,10 +130,10 @@ def test_missing_inputs_are_an_error_until_they_are_filled(name, tausid_command,
     assert code == 2
     assert "'vir'" in errors
     assert "line 52" in errors if name.endswith("csv") else " 50 has nan" in errors
-    assert "--fill hold" in errors
+    assert "`fill`: hold or linear" in errors
     assert tausid_command("tau", data, *COLUMNS, "--nx", 2, "--fill", "linear")[0] == 0
     code, printed, _ = tausid_command("look", data, *COLUMNS)
-    assert "vir misses 1 of 200 samples, which an input must not: --fill hold" in printed
+    assert "vir lacks 1 of 200 samples; an input must be complete. Fill it: --fill hold" in printed
     printed = tausid_command("look", data, *COLUMNS, "--fill", "hold")[1]
     assert "prepared  fill hold: input 'vir' at" in printed
 
@@ -156,8 +156,8 @@ def test_look_prints_a_table_sentences_and_a_picture(tausid_command, files, tmp_
     picture = tmp_path / "look.png"
     code, printed, errors = tausid_command("look", files / "bench.csv", "--plot", picture)
     assert code == 0, errors
-    assert printed.splitlines()[1].split() == ["clock", "not", "known"]
-    assert "- Say which channels are inputs and outputs: --input NAME --output NAME. There are t, vir, qm." in printed
+    assert printed.splitlines()[1].split() == ["clock", "unknown"]
+    assert "- Name the inputs and outputs: --input NAME --output NAME. Channels: t, vir, qm." in printed
     assert "--time t" in printed
     assert picture.read_bytes().startswith(b"\x89PNG")
     printed = tausid_command("look", files / "bench.csv", *COLUMNS, "--prepare", "decimate 2")[1]
@@ -169,8 +169,8 @@ def test_look_says_where_the_clock_is_irregular_and_what_is_no_channel(tausid_co
     (tmp_path / "log.csv").write_text("t,note,qm\n0,a,1\n1,b,2\n2.1,c,1\n7,d,3\n8,e,1\n")
     printed = tausid_command("look", tmp_path / "log.csv", "--time", "t")[1]
     assert "5 samples from 0 to 8 s, Ts = 1.05 s" in printed
-    assert "steps 1 to 4.9 s, 1 gap, the longest of 4.9 s after 2.1 s" in printed
-    assert "note is no channel: it must hold numbers; line 2 has 'a'" in printed
+    assert "steps 1 to 4.9 s, 4 samples lost, no gaps" in printed
+    assert "not a channel: column 'note' of" in printed
 
 
 @pytest.mark.parametrize(
@@ -178,9 +178,9 @@ def test_look_says_where_the_clock_is_irregular_and_what_is_no_channel(tausid_co
     [
         ("look bench.csv --prepare 'decimate 2'", "`--prepare` and `--fill` must know the channels; no --output"),
         ("look bench.csv --plot look.jpg", "a picture must end in .png, .svg, .pdf"),
-        ("look bench.csv --part test", "`--part` is for known datasets"),
+        ("look bench.csv --part test", "`part` is for datasets by name"),
         ("look bench.csv --output qq --time t", "unknown column 'qq'"),
-        ("look @emps --fill hold", "`--fill` is for files"),
+        ("look @emps --fill hold", "`fill` is for files"),
         ("tau bench.csv --input vir --output qm --time t --prepare 'decimat 2'", "Did you mean 'decimate'?"),
         ("tau bench.csv --input vir --output qm --time t --fill cubic", "unknown fill 'cubic'"),
         ("tau bench.csv --input vir --time t", "none was named, and 'bench.csv' names none itself. It has t, vir, qm"),

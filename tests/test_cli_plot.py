@@ -11,7 +11,7 @@ from problems import multisine, wiener_record
 
 import tausid
 from tausid.cli.plot import name_models
-from tausid.results.runs import write_history
+from tausid.results.runs import RunFolder
 from tausid.training import HistoryRow
 
 COLUMNS = ("--input", "u", "--output", "y", "--ts", "0.5")
@@ -62,7 +62,7 @@ def test_states_are_drawn(folder):
 
 
 def test_history_and_tau_are_drawn_from_the_folder_of_a_run(folder):
-    write_history(folder, [HistoryRow(50, 0.1, 0.3, 3e-3, 74.0, 1.5, 0.2)])
+    RunFolder(folder).write_history([HistoryRow(50, 0.1, 0.3, 3e-3, 74.0, 1.5, 0.2)])
     (folder / "result.json").write_text('{"status": "completed", "best_step": 50}')
     printed("plot", "history", folder, "--out", folder / "history.svg")
     assert "best: 0.3, step 50" in (folder / "history.svg").read_text()

@@ -136,7 +136,7 @@ def test_the_users_cache_folder_is_the_default(monkeypatch):
 
 
 def test_importing_the_datasets_imports_neither_scipys_readers_nor_what_downloads():
-    code = "import sys, tausid.data.datasets as _; print({'scipy.io', 'pooch', 'requests'} & set(sys.modules))"
+    code = "import sys, tausid.data.datasets as _; print({'scipy.io', 'platformdirs', 'requests'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
@@ -157,8 +157,8 @@ def wrong_size(content: bytes) -> bytes:
 
 
 FAILURES = {
-    "cut off": (body(GOOD[:200], length=len(GOOD)), "127.0.0.1 broke the download off"),
-    "cut off, unnoticed": (body(GOOD[:200]), "127.0.0.1 sent 200 bytes that are no complete zip archive"),
+    "cut off": (body(GOOD[:200], length=len(GOOD)), "127.0.0.1 closed the connection during the download"),
+    "cut off, unnoticed": (body(GOOD[:200]), "127.0.0.1 sent 200 bytes that are not a complete zip archive"),
     "another record": (
         body(archive((FILE, b"changed"))),
         f"sent a file '{FILE}' with sha256 {hashlib.sha256(b'changed').hexdigest()}; the published one has "
@@ -168,7 +168,7 @@ FAILURES = {
         body(b"\n<!DOCTYPE html><html>Too many users</html>", kind="text/html"),
         "127.0.0.1 sent a web page where a zip archive was expected",
     ),
-    "nothing": (body(b""), "127.0.0.1 sent 0 bytes that are no complete zip archive"),
+    "nothing": (body(b""), "127.0.0.1 sent 0 bytes that are not a complete zip archive"),
     "not there": (status(404), "127.0.0.1 answered 404 Not Found"),
     "overloaded": (status(503), "127.0.0.1 answered 503 Service Unavailable"),
     "without the file": (body(archive(("readme.txt", b"x"))), f"sent an archive without the file '{FILE}'"),
@@ -176,7 +176,7 @@ FAILURES = {
         body(archive((FILE, bytes(50_000)))),
         f"whose file '{FILE}' has 50000 bytes unpacked; at most 20000 are allowed",
     ),
-    "a bomb in disguise": (body(wrong_size(archive((FILE, bytes(50_000))))), "no complete zip archive (BadZipFile"),
+    "a bomb in disguise": (body(wrong_size(archive((FILE, bytes(50_000))))), "not a complete zip archive (BadZipFile"),
     "too much": (body(bytes(30_000)), "127.0.0.1 sent more than 20000 bytes"),
 }
 
@@ -207,7 +207,7 @@ def test_a_failed_download_keeps_what_was_in_the_cache(server, publish, cache):
     path = cache / "cascaded_tanks" / FILE
     path.parent.mkdir(parents=True)
     path.write_bytes(b"damaged")
-    assert "no complete zip archive" in refusal()
+    assert "not a complete zip archive" in refusal()
     assert kept(cache) == ["cascaded_tanks", f"cascaded_tanks/{FILE}"]
 
 
@@ -222,7 +222,7 @@ def test_a_server_that_drips_is_given_up(part, server, publish, cache):
     publish(server.address("/slow", drip(DRIPS[part])), server.address("/good", body(GOOD)))
     start = time.monotonic()
     message = refusal(timeout=1.0)
-    # Pooch takes 1024 bytes at once, which would last 51 s here.
+    # 1024 bytes are taken at once, which would last 51 s here.
     assert time.monotonic() - start < 15.0
     assert "127.0.0.1 did not send the whole archive in time; the time limit is 1 s.\n" in message
     assert server.asked == ["/slow"]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tausid.engine import fused
-from tausid.engine.choice import Engine
+from tausid.engine.choice import MAX_THREADS, Engine
 from tausid.engine.fused import fused_missing
 from tausid.errors import ConfigError
 
@@ -159,9 +159,9 @@ def test_names_of_numbers_agree():
         with pytest.raises(jax.errors.JaxRuntimeError) as caught:
             call("network_forward", {name: -1})
         most = int(re.search(r"to (\d+); got", str(caught.value)).group(1))  # type: ignore[union-attr]
-        assert most == {"threads": fused.MAX_THREADS, "activation": len(fused.FUSED_ACTIVATIONS) - 1}[name]
+        assert most == {"threads": MAX_THREADS, "activation": len(fused.FUSED_ACTIVATIONS) - 1}[name]
     with pytest.raises(ConfigError, match="`threads` must be 1 to 1024; got 1025"):
-        Engine(threads=fused.MAX_THREADS + 1)
+        Engine(threads=MAX_THREADS + 1)
 
 
 def test_too_much_memory_is_an_error():

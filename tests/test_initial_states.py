@@ -10,11 +10,13 @@ from problems import wiener_record
 
 import tausid
 from tausid import ConfigError, DataError, Record, recipes
+from tausid.engine import compiled
 from tausid.engine.choice import Engine
 from tausid.engine.integrators import FixedStep
 from tausid.engine.networks import Network
 from tausid.model.free_run import estimate_initial_state
 from tausid.model.initial import SEEN_STATES, FreeState
+from tausid.model.state_estimate import SimulationError
 from tausid.model.state_space import StateSpace
 from tausid.model.tau import Tau
 from tausid.training.resolve import resolve
@@ -49,6 +51,24 @@ def test_a_wrong_minimum_is_left_for_a_much_lower_one(engine):
     root = float(np.real(np.roots([1.0, 0.0, -3.0, -5.0])[0]))  # of x^3 - 3 x = 5
     assert estimate([0.0] * 4, 5.0, engine) == pytest.approx(-1.0, abs=0.01)  # where the search from -1.5 ends
     assert estimate([-2.0, 0.5, 2.0, 3.5], 5.0, engine) == pytest.approx(root, abs=1e-3)
+
+
+@pytest.mark.skipif(compiled.missing() is not None, reason="no compiled library")
+def test_errors_and_their_equations_agree_with_finite_differences():
+    rng, network = np.random.default_rng(0), {"hidden": (4,), "activation": "tanh", "weight_range": 0.5, "bias": True}
+    f, g = Network.random(rng, 3, 2, **network), Network.random(rng, 3, 1, **network)
+    system = compiled.System.of(f, g, 0.5, None, FixedStep("rk4"))
+    y = np.where(rng.random((30, 1)) < 0.2, np.nan, rng.normal(size=(30, 1)))
+    samples = compiled.Samples.join([rng.normal(size=(30, 1))], [y], [rng.uniform(0.1, 1.0, 29)])
+    tightness, expected = rng.normal(size=(2, 2)), rng.normal(size=2)
+    error = SimulationError(system, system.pack(f, g), samples, expected, tightness)
+    states = rng.normal(size=(5, 2))
+    np.testing.assert_allclose(error.of_each(states), [error(state) for state in states], rtol=1e-12)
+    K, k = error.equations(states[0])
+    steps = 1e-5 * np.eye(2)
+    slopes = [(error(states[0] + step) - error(states[0] - step)) / 2e-5 for step in steps]
+    np.testing.assert_allclose(2 * k, slopes, rtol=1e-7)  # central differences: rounding over the step
+    assert np.linalg.eigvalsh(K - tightness.T @ tightness).min() > 0
 
 
 @pytest.mark.parametrize("engine", ["auto", "scan"])

@@ -9,8 +9,9 @@ import pytest
 
 import tausid
 from tausid import DataError, Record
+from tausid.data.clocks import split_at_gaps
 from tausid.data.inspection import look
-from tausid.data.readers import read_channels
+from tausid.data.readers import read, read_channels
 from tausid.results.plots import plot_record
 
 RANDOM = np.random.default_rng(0)
@@ -33,7 +34,7 @@ NAMED = {"inputs": "u", "outputs": "y", "time": "t"}
 
 def test_a_clean_record_stands_in_nobodys_way():
     found = look(channels(), **NAMED)
-    assert found.suggestions == ("Nothing was found that stands in the way of a fit.",)
+    assert found.suggestions == ("No problem was found: the data are ready for a fit.",)
     assert found.clock.is_uniform
     assert (found.clock.samples, found.clock.gaps, found.clock.backwards) == (N, 0, 0)
     assert found.clock.ts == pytest.approx(0.01)
@@ -64,7 +65,7 @@ def test_channels_without_roles_ask_for_them_and_for_the_clock():
     clean = channels()
     unnamed = {"t": clean["t"], "vir": clean["u"], "qm": clean["y"]}
     text = said(unnamed)
-    assert "--input NAME --output NAME. There are t, vir, qm" in text
+    assert "--input NAME --output NAME. Channels: t, vir, qm" in text
     assert "Channel t increases from sample to sample. If it is time in seconds: --time t" in text
     assert look(unnamed).clock is None
     assert look(clean).clock.ts == pytest.approx(0.01)  # u, y and t say themselves what they are
@@ -82,7 +83,16 @@ def test_jitter_and_gaps_of_the_clock():
     assert found.clock.longest_gap_from == t[1999]
     assert found.clock.longest == pytest.approx(t[2000] - t[1999])
     assert f'--prepare "interpolate {found.clock.ts:.4g}"' in found.suggestions[0]
-    assert "and 1 gap, the longest 0.51" in found.suggestions[0]
+    assert "50 lost samples, 1 gap (the longest 0.51" in found.suggestions[0]
+
+
+def test_a_gap_is_where_a_fit_splits_the_record_and_shorter_steps_have_lost_samples():
+    t = 0.01 * np.arange(N)
+    t[1000:] += 0.03  # three samples lost: four steps in one
+    t[2000:] += 0.2
+    found, record = look(channels(t=t), **NAMED).clock, read(channels(t=t), **NAMED)
+    assert (found.gaps, found.lost) == (1, 3 + 20)
+    assert len(split_at_gaps(record)) == found.gaps + 1
 
 
 def test_time_that_runs_backwards_is_counted():
@@ -105,8 +115,8 @@ def test_limits_are_found_and_switches_are_not_taken_for_them():
 def test_missing_constant_and_still_channels_come_with_the_option_to_type():
     u = channels()["u"]
     u[7:9] = np.nan
-    assert "u misses 2 of 4000 samples, which an input must not: --fill hold" in said(channels(u=u), **NAMED)
-    assert "y misses 1 of 4000 samples: fine for an output" in said(
+    assert "u lacks 2 of 4000 samples; an input must be complete. Fill it: --fill hold" in said(channels(u=u), **NAMED)
+    assert "y lacks 1 of 4000 samples: allowed for an output" in said(
         channels(y=np.append(np.nan, np.arange(N - 1))), **NAMED
     )
     assert "u is constant at 3: it says nothing about the plant" in said(channels(u=np.full(N, 3.0)), **NAMED)
@@ -135,10 +145,8 @@ def test_a_column_of_text_is_listed_with_the_reason_and_a_named_one_is_an_error(
     (tmp_path / "log.csv").write_text("u,note,y\n1,on,2\n3,off,4\n")
     found = look(tmp_path / "log.csv")
     assert [channel.name for channel in found.channels] == ["u", "note", "y"]
-    assert (
-        found.channels[1].note
-        == "hold numbers; line 2 has 'on'. Correct that cell, or leave it blank if it is a missing output."
-    )
+    assert "column 'note' of" in found.channels[1].note
+    assert "must hold numbers; line 2 has 'on'. Correct that cell" in found.channels[1].note
     with pytest.raises(DataError, match="line 2 has 'on'"):
         look(tmp_path / "log.csv", inputs="note", outputs="y", ts=1.0)
 

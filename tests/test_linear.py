@@ -612,9 +612,9 @@ def test_transient_periods_can_be_skipped() -> None:
 def test_frequency_response_refuses_what_it_cannot_use() -> None:
     record = realization(seed=0, periods=2, noise=0.0)
     for period in (0, 1, True):
-        with pytest.raises(ConfigError, match=r"`period` must be a whole number of samples, at least 2; got"):
+        with pytest.raises(ConfigError, match=r"`period` must be a whole number of at least 2; got"):
             estimate_frf(record, period=period)
-    with pytest.raises(ConfigError, match=r"`skip_periods` must be a whole number, zero or more; got -1"):
+    with pytest.raises(ConfigError, match=r"`skip_periods` must be a whole number of at least 0; got -1"):
         estimate_frf(record, period=PERIOD, skip_periods=-1)
     with pytest.raises(DataError, match=r"exactly one input; got 2\. Excite one input at a time"):
         estimate_frf(Record.from_arrays(np.ones((9, 2)), np.ones(9), ts=TS), period=3)

@@ -13,8 +13,10 @@ from problems import small_fit, wiener_record
 
 import tausid
 from tausid import ConfigError, Record, recipes
+from tausid.data.inspection import look
+from tausid.data.limits import find_limits
 from tausid.engine.clipping import clip_straight
-from tausid.training.limits import describe_limits, find_limits, resolve_limits
+from tausid.training.limits import describe_limits, resolve_limits
 
 
 def railing_record(samples: int = 200, *, high: float = 0.5) -> Record:
@@ -43,8 +45,19 @@ def test_rest_at_the_ends_of_a_record_is_no_limit():
     assert find_limits([once, once]) == find_limits([np.concatenate([once, rest, moves])]) == (0.0, None)
 
 
-def test_the_cascaded_tanks_run_over(benchmark_folder):
-    assert resolve_limits("auto", [tausid.datasets.load("cascaded_tanks").train]) == ((None, 10.0),)
+def test_the_cascaded_tanks_run_over_and_look_says_what_fit_does(benchmark_folder):
+    train = tausid.datasets.load("cascaded_tanks").train
+    assert resolve_limits("auto", [train]) == ((None, 10.0),)
+    report = look(train).channels[-1]
+    assert report.limits == (None, 10.0)
+    assert report.limited == np.mean(train.y == 10.0)
+
+
+def test_rest_before_an_experiment_is_a_dead_stretch_and_no_limit():
+    moves = 1.1 + np.sin(0.1 * np.arange(1000.0))
+    y = np.concatenate([np.zeros(100), moves])
+    report = look(Record.from_arrays(np.arange(len(y)), y, ts=1.0)).channels[-1]
+    assert (report.limits, report.limited, report.is_dead) == ((None, None), 0.0, True)
 
 
 def test_one_pair_per_output_comes_of_all_ways_to_say_it():

@@ -106,7 +106,7 @@ def test_time_scaling_draws_the_same_outputs_over_both_times():
     np.testing.assert_array_equal(seconds.get_ydata(), scaled.get_ydata())
     labels = [text for axis in (figure.axes[0], *figure.axes[0].child_axes) for text in [axis.get_xlabel()]]
     assert labels == ["time t (s)", "normalized time t / tau (no unit)"]
-    with pytest.raises(ConfigError, match="`tau` must be a positive number of seconds; got 0.0"):
+    with pytest.raises(ConfigError, match="`tau` must be a positive number; got 0.0"):
         plot_time_scaling(record, 0.0)
 
 

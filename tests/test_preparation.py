@@ -154,7 +154,7 @@ def test_steps_as_text_are_the_functions_and_the_record_remembers_them():
         ("decimate 2.5", "`decimate` must be written as"),
         ("decimate 0", "`factor` must be a whole number of at least 1; got 0"),
         ("resample fast", "`resample` must be written as 'resample TS'"),
-        ("resample -1", "`ts` must be a positive number of seconds; got -1.0"),
+        ("resample -1", "`ts` must be a positive number; got -1.0"),
         ("resample 1e-7", "`ts` must be a ratio of whole numbers up to 20000 of the old sampling time, 0.01 s"),
         ("interpolate 0", "`ts` must be a positive number"),
         ("interpolate 1e-12", "`ts` must give at most 1e9 samples"),

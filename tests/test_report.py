@@ -21,8 +21,7 @@ from tausid.results.report._html import number, share
 from tausid.results.report._series import VALUES, bucket_width, plot_data, thin
 from tausid.results.report._verdict import judge
 from tausid.results.residuals import analyse_residuals
-from tausid.results.runs import Experiment, Run, write_run
-from tausid.results.runs import _run as runs_in_memory
+from tausid.results.runs import Experiment, Run, RunFolder
 from tausid.study import read_results
 from tausid.training import start
 from tausid.training.parts import Adam, Folds, PaperTestHalf
@@ -47,7 +46,7 @@ def text_of(page: str) -> str:
 def test_the_page_says_what_a_reader_needs(page):
     text = text_of(page)
     for words in (
-        "plant", "Good", "level is wrong by 0.07", "mm (RMSE)", "train: log", "test: other", "tau = 2 s",
+        "plant", "Good", "level has an RMSE of 0.07", "mm, ", "train: log", "test: other", "tau = 2 s",
         "Given by the user", "Ts/tau = 0.25", "pump", "400 samples", "tausid fit log.csv", "00ff", "hidden layers of 4",
         "encoder of the last 5 outputs", "completed: all steps taken", "load_model",
     ):  # fmt: skip
@@ -128,7 +127,7 @@ def level_of(run: Run, words: str) -> str:
 def test_reasons_for_and_against_are_given(run):
     assert level_of(run, "Scored on a test record that training never saw") == "good"
     assert level_of(run, "times as large on new data: 5") == "note"
-    assert level_of(run, "Training came to its end: the best of 200 steps is 100") == "good"
+    assert level_of(run, "Training was long enough: the best of 200 steps is 100") == "good"
     late = dataclasses.replace(run, summary={**run.summary, "best_step": 200})
     assert level_of(late, "Training may not have ended") == "note"
     folded = with_recipe(late, holdout=Folds(4), trainer=Adam(steps=1000))
@@ -152,17 +151,16 @@ def test_a_nonlinear_plant_is_worth_a_nonlinear_model():
 
 
 def test_a_page_on_a_run_on_disk_fits_nothing(run, tmp_path, monkeypatch):
-    write_run(tmp_path, run)
+    RunFolder(tmp_path).write(run)
 
     def refuse(*arguments):
         raise AssertionError("a report must not fit anything")
 
-    for module in (start, runs_in_memory):
-        monkeypatch.setattr(module, "approximate", refuse)
+    monkeypatch.setattr(start, "approximate", refuse)
     text = text_of(write_report(tmp_path).read_text())
     linear = json.loads((tmp_path / "result.json").read_text())["linear_rmse"]
     assert linear == run.linear_rmse
-    assert f"the best linear model of the same data is wrong by {number(linear['level'], 3)} mm" in text
+    assert f"the best linear model of the same data has an RMSE of {number(linear['level'], 3)} mm" in text
 
 
 def test_a_poor_model_is_not_praised_for_being_poor_everywhere():
@@ -179,7 +177,7 @@ def test_inputs_outside_of_the_training_range_are_named():
 def test_test_records_may_have_other_names(run):
     renamed = run_with([("train", sines(400), 0.1), ("test", sines(300, input="u2", output="y2"), 0.1)])
     assert level_of(renamed, "About as good on new data as on training data") == "good"
-    assert "y2 is wrong by" in judge(renamed, []).sentence
+    assert "y2 has an RMSE of" in judge(renamed, []).sentence
 
 
 def test_residuals_that_follow_the_input_are_named_in_the_verdict():
@@ -303,7 +301,7 @@ def test_a_study_has_its_table_boxes_best_runs_and_failures(tmp_path):
 
 
 def test_a_study_of_named_variants_is_grouped_by_them(tmp_path):
-    rows = ["method,ts_over_tau,tau_seconds,seed,status,test_rmse,run"]
+    rows = ["method,final_ts_over_tau,tau_seconds,seed,status,test_rmse,run"]
     rows += [f'{m},{r},{4 / r},{s},completed,{v},"{m},seed={s}"' for m, r, s, v in (
         ("bla", 0.054, 0, 0.26), ("bla", 0.055, 1, 0.24), ("free", 0.07, 0, 0.4), ("free", 0.05, 1, 0.5))]  # fmt: skip
     (tmp_path / "results.csv").write_text("\n".join(rows))
@@ -345,7 +343,7 @@ def test_what_is_neither_run_nor_study_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="it has no column `status`"):
         write_report(tmp_path)
     (tmp_path / "results.csv").write_text("seed,status,test_rmse\n")
-    with pytest.raises(ConfigError, match="must have runs to tell of"):
+    with pytest.raises(ConfigError, match="a report must have finished runs"):
         write_report(tmp_path)
     (tmp_path / "results.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="results.csv cannot be read"):

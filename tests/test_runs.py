@@ -11,18 +11,9 @@ from problems import wiener_record
 
 import tausid
 from tausid import Record, StorageError
+from tausid.data.sources import source_sums
 from tausid.model.course import Simulation
-from tausid.results.runs import (
-    Experiment,
-    Run,
-    best_step,
-    file_sums,
-    read_history,
-    read_run,
-    write_experiments,
-    write_history,
-    write_run,
-)
+from tausid.results.runs import Experiment, Run, RunFolder
 from tausid.training import HistoryRow
 
 ROWS = (
@@ -41,11 +32,9 @@ def odd_experiment() -> Experiment:
 
 
 def test_experiments_come_back_bit_for_bit(tmp_path):
-    from tausid.results.runs._experiments import read_experiments
-
     written = odd_experiment()
-    write_experiments(tmp_path, [written])
-    (read,) = read_experiments(tmp_path)
+    RunFolder(tmp_path).write_records((written,))
+    (read,) = RunFolder(tmp_path).read_records()
     assert (read.role, read.skip, read.simulation.n_skipped, read.simulation.status) == ("test", 2, 1, "diverged")
     for field in dataclasses.fields(Record):
         np.testing.assert_array_equal(getattr(read.record, field.name), getattr(written.record, field.name))
@@ -55,8 +44,8 @@ def test_experiments_come_back_bit_for_bit(tmp_path):
 
 @pytest.mark.parametrize("rows", [ROWS, (dataclasses.replace(ROWS[0], tau=(1.0, 2.0, 3.0)),), ()])
 def test_the_history_comes_back_digit_for_digit(tmp_path, rows):
-    write_history(tmp_path, rows)
-    assert repr(read_history(tmp_path)) == repr(rows)  # NaN and all digits
+    RunFolder(tmp_path).write_history(rows)
+    assert repr(RunFolder(tmp_path).read_history()) == repr(rows)  # NaN and all digits
 
 
 def test_a_whole_run_comes_back(tmp_path):
@@ -66,9 +55,12 @@ def test_a_whole_run_comes_back(tmp_path):
     run = Run.from_result(result, train=record, tests=test, skip=9)
     assert [e.role for e in run.experiments] == ["train", "test"]
     assert run.of_role("test")[0].score == tausid.evaluate(result.model, test, skip=9)
-    write_run(tmp_path, dataclasses.replace(run, command="tausid fit x", name="log"))
-    read = read_run(tmp_path)
-    assert (read.command, read.name, best_step(tmp_path)) == ("tausid fit x", "log", result.best_step)
+    files = RunFolder(tmp_path)
+    assert not files.is_used
+    files.write(dataclasses.replace(run, command="tausid fit x", name="log"))
+    assert files.is_used and files.is_finished
+    read = files.read()
+    assert (read.command, read.name, files.best_step) == ("tausid fit x", "log", result.best_step)
     assert {name: read.summary[name] for name in run.summary} == run.summary
     assert read.recipe == result.recipe
     linear = tausid.estimate_bla(record, nx=1).simulate(test)[9:, 0]
@@ -77,28 +69,32 @@ def test_a_whole_run_comes_back(tmp_path):
 
 
 def test_what_is_no_run_is_refused(tmp_path):
+    files = RunFolder(tmp_path)
     with pytest.raises(StorageError, match=r"result.json must be the summary of a finished run"):
-        read_run(tmp_path)
+        files.read()
     (tmp_path / "result.json").write_text("[]")
     with pytest.raises(StorageError, match="it has no status"):
-        read_run(tmp_path)
+        files.read()
     with pytest.raises(StorageError, match=r"history.csv must be the history of a run"):
-        read_history(tmp_path)
+        files.read_history()
     (tmp_path / "history.csv").write_text("step,tau,x\n1,2,3\n")
     with pytest.raises(StorageError, match=r"history.csv must be the history of a run"):
-        read_history(tmp_path)
-    assert best_step(tmp_path / "nowhere") is None
+        files.read_history()
+    assert RunFolder(tmp_path / "nowhere").best_step is None
 
 
 def test_records_of_something_else_are_refused(tmp_path):
-    from tausid.results.runs._experiments import read_experiments
     from tausid.storage import write_arrays
 
     write_arrays(tmp_path / "records.safetensors", {}, kind="records", content={"experiments": [{"role": "test"}]})
     with pytest.raises(StorageError, match="must hold records; it does not"):
-        read_experiments(tmp_path)
+        RunFolder(tmp_path).read_records()
 
 
 def test_sums_are_sha256(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"1,2\n")
-    assert file_sums([tmp_path / "a.csv"]) == {"a.csv": hashlib.sha256(b"1,2\n").hexdigest()}
+    assert (
+        source_sums([str(tmp_path / "a.csv")])
+        == source_sums([str(tmp_path)])
+        == {"a.csv": hashlib.sha256(b"1,2\n").hexdigest()}
+    )

@@ -17,7 +17,15 @@ import tausid
 from tausid import ConfigError, DataError, Record, recipes
 from tausid.model.arrays import named_arrays
 from tausid.training import search, trials
-from tausid.training.candidates import LINEAR, describe, first_candidates, is_linear, is_searched, resized_candidates
+from tausid.training.candidates import (
+    LINEAR,
+    describe,
+    first_candidates,
+    is_linear,
+    is_searched,
+    larger_candidates,
+    resized_candidates,
+)
 from tausid.training.checkpoint import StoredTrial, load_trials, save_trials
 from tausid.training.consensus import FAR, Consensus, compare
 from tausid.training.driver import Session
@@ -99,16 +107,30 @@ def test_polynomials_of_many_states_are_not_tried():
     assert "polynomial" not in names and "mlp" in names
 
 
-def test_the_best_kinds_are_tried_with_other_numbers_of_states():
+def test_the_linear_model_and_the_best_kinds_are_tried_with_other_numbers_of_states():
     task = make_task()
     order = task.problem.recipe.structure.order
     linear, *others = first_candidates(task)
     found = resized_candidates(task, [others[3], linear, others[0], others[1]], most_states=order + 1)
-    assert {kinds_of(recipe) for recipe in found} == {kinds_of(others[3]), kinds_of(others[0])}
-    assert {recipe.structure.nx for recipe in found} == {order + 1, order - 1, (order + 1) // 2} - {0, order}
+    assert {kinds_of(recipe) for recipe in found} == {kinds_of(recipe) for recipe in (linear, others[3], others[0])}
+    sizes = {order + 1, order - 1, (order + 1) // 2} - {0, order}
+    assert {recipe.structure.nx for recipe in found} == sizes and len(set(found)) == len(found) == 3 * len(sizes)
+    more = resized_candidates(task, others, most_states=9)
+    assert max(recipe.structure.nx for recipe in more) == order + 2  # modes come in pairs
     assert not any(recipe.structure.nx > order for recipe in resized_candidates(task, others, most_states=order))
     given = make_task(settings={"structure.nx": 2})
     assert resized_candidates(given, first_candidates(given), 9) == []
+
+
+def test_still_more_states_are_tried_where_two_more_were_better():
+    task = make_task()
+    order, recipe = task.problem.recipe.structure.order, task.problem.recipe
+    sizes = {
+        nx: [more.structure.nx for more in larger_candidates(task, recipe.with_structure(nx=nx), 99)]
+        for nx in (order, order + 1, order + 2, 2 * order + 2)
+    }
+    assert sizes == {order: [], order + 1: [], order + 2: [order + 3, order + 4], 2 * order + 2: []}
+    assert larger_candidates(task, recipe.with_structure(nx=order + 2), order + 2) == []
 
 
 def test_structures_are_described_in_words():
@@ -138,20 +160,22 @@ class Told(Trials):
 
 def test_candidates_that_stay_far_behind_are_not_tried_to_the_end():
     task = make_task(wiener_record(300), {"holdout": Folds(4)})
-    linear, good, close, bad, *_ = first_candidates(task)
-    errors = {linear: 5.0, good: 1.0, close: 1.2, bad: 3.0}
+    linear, good, close, slow, bad, *_ = first_candidates(task)
+    first, second, third = trials.HOPELESS
+    errors = {linear: 9.0, good: 1.0, close: 0.99 * third, slow: 0.99 * first, bad: 1.01 * first}
     told = Told(task, lambda recipe, fold: errors[recipe])
-    assert told.race([bad, close, linear, good]) == [good, close, linear]
+    assert told.race([bad, close, linear, good, slow]) == [good, close, linear]
     tried = {recipe: sum(job.recipe == recipe for job in told.done) for recipe in errors}
-    assert tried == {linear: 4, good: 4, close: 4, bad: 2}  # the linear one is always compared with
-    assert told.of(bad).lowest == np.inf and told.of(bad, range(2)).lowest == pytest.approx(3.0)
+    assert tried == {linear: 4, good: 4, close: 4, slow: 2, bad: 1}  # the linear one is always compared with
+    assert told.of(bad).lowest == np.inf and told.of(bad, [0]).lowest == pytest.approx(errors[bad])
     assert told.race([]) == []
+    assert first > second > third  # one fold alone may be unlike the others
 
 
 def test_one_fold_alone_does_not_end_a_candidate():
     task = make_task(wiener_record(300), {"holdout": Folds(4)})
     _, good, odd, *_ = first_candidates(task)
-    told = Told(task, lambda recipe, fold: 2.0 if recipe == odd and fold == 0 else 1.0)
+    told = Told(task, lambda recipe, fold: 1.9 if recipe == odd and fold == 0 else 1.0)
     assert set(told.race([good, odd])) == {good, odd}
 
 

@@ -418,11 +418,11 @@ def test_parameters_make_another_plant():
     ("plant", "changes", "words"),
     [
         ("dufing", {}, "unknown plant 'dufing'.*Did you mean 'duffing'"),
-        ("duffing", {"seed": -1}, "`seed` must be a whole number from 0 on; got -1"),
-        ("duffing", {"samples": 2}, "the train record must have at least 3 samples; got 2"),
-        ("duffing", {"test_samples": 0}, "the test record must have at least 3 samples; got 0"),
-        ("duffing", {"noise": -1.0}, "`noise` must be a number of mm from 0 on; got -1.0"),
-        ("two_mass", {"noise": math.nan}, "`noise` must be a number of rad/s from 0 on; got nan"),
+        ("duffing", {"seed": -1}, "`seed` must be a whole number of at least 0; got -1"),
+        ("duffing", {"samples": 2}, "`samples of the train record` must be a whole number of at least 3; got 2"),
+        ("duffing", {"test_samples": 0}, "`samples of the test record` must be a whole number of at least 3; got 0"),
+        ("duffing", {"noise": -1.0}, "`noise` must be a zero or positive number; got -1.0"),
+        ("two_mass", {"noise": math.nan}, "`noise` must be a zero or positive number; got nan"),
     ],
 )
 def test_settings_that_break_a_rule(plant, changes, words):

@@ -20,8 +20,9 @@ from studies import LONG, QUICK, TINY, fit_by_hand, start, steps_in, wait_for, w
 
 import tausid
 from tausid import ConfigError, DataError, StorageError
+from tausid.results.runs import RunFolder
 from tausid.study import StudyResults, executors, parse_spec, read_results, read_spec, run_study, study_counts
-from tausid.study.locks import RUN_LOCK, hold
+from tausid.study.locks import hold
 from tausid.study.spec import recipe_of
 from tausid.study.store import JOURNAL, Store
 from tausid.training.holdout import split_records
@@ -46,7 +47,7 @@ def test_a_study_runs_the_product_of_its_axes_and_each_run_is_a_plain_fit(finish
     assert row["validation_rmse"] == pytest.approx(tausid.evaluate(by_hand.model, held_out).rmse["y"], rel=1e-5)
     model = tausid.load_model(spec.parent / "runs" / row["model"])
     assert model.provenance["seed"] == 1
-    assert row["ts_over_tau"] == pytest.approx(0.5 / model.tau)
+    assert row["final_ts_over_tau"] == pytest.approx(0.5 / model.tau)
 
 
 def test_results_are_a_csv_with_one_row_per_run(finished):
@@ -54,7 +55,7 @@ def test_results_are_a_csv_with_one_row_per_run(finished):
     with (spec.parent / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
     scores = {"train_rmse", "validation_rmse", "test_rmse"}
-    assert {"ts_over_tau", "seed", "status", "steps", "seconds", "version", *scores} <= set(rows[0])
+    assert {"final_ts_over_tau", "seed", "status", "steps", "seconds", "version", *scores} <= set(rows[0])
     assert [float(row["train_rmse"]) for row in rows] == [row["train_rmse"] for row in results.rows]
     assert {row["test_rmse"] for row in rows} == {""}  # there was no test record
     again = read_results(spec.parent)
@@ -109,7 +110,7 @@ def test_a_summary_has_the_numbers_of_its_runs():
         ({"axes": {"seed": [0]}}, "a study must name its data"),
         ({"data": "cts.csv", "axes": {"seed": [0]}}, "`data` must be @NAME, a table with the key train"),
         ({"data": {"train": "x.csv", "inptus": []}}, r"unknown key of \[data\] 'inptus'.*Did you mean 'inputs'"),
-        ({"data": "@cascaded_tanks"}, "a study must say its seeds"),
+        ({"data": "@cascaded_tanks"}, "a study must have seeds"),
         ({**TINY, "axes": {"seed": 3}}, "axis `seed` must be a list of values, or a range"),
         ({**TINY, "axes": {"seed": {"rnage": [3]}}}, "unknown kind of range for axis `seed` 'rnage'.*'range'"),
         (
@@ -118,7 +119,7 @@ def test_a_summary_has_the_numbers_of_its_runs():
         ),
         ({**TINY, "axes": {"seed": {"range": ["ab"]}}}, r"axis `seed`: range = \['ab'\] must be as in numpy"),
         ({**TINY, "axes": {"seed": [0, 0]}}, "runs of a study must differ; 'seed=0' comes twice"),
-        ({**TINY, "settings": {"seed": 1}}, "`seed` must be in one place"),
+        ({**TINY, "settings": {"seed": 1}}, "`seed` must be set once"),
         ({**TINY, "settings": {"tau": 1.0, "ts_over_tau": 1.0}}, "a run must have one tau"),
         ({**TINY, "settings": {"tau": "blah"}}, "unknown tau 'blah'.*Did you mean 'bla'"),
         ({**TINY, "settings": {"ts_over_tau": -1.0}}, "`ts_over_tau` must be a positive number"),
@@ -171,7 +172,7 @@ def test_data_that_cannot_be_had_are_refused_before_anything_is_written(tmp_path
 
 def test_what_was_begun_is_neither_replaced_nor_changed_unasked(finished, tmp_path):
     spec, _ = finished
-    with pytest.raises(ConfigError, match="holds one. Go on with it by --resume"):
+    with pytest.raises(ConfigError, match="holds one. Resume it with --resume"):
         run_study(spec)
     changed = tmp_path / "study.toml"
     text = spec.read_text().replace('"data.csv"', json.dumps(str(spec.parent / "data.csv")))
@@ -185,7 +186,7 @@ def test_what_was_begun_is_neither_replaced_nor_changed_unasked(finished, tmp_pa
         run_study(read_spec(spec))
     with pytest.raises(ConfigError, match="`workers` must be at least 1; got 0"):
         LocalWorkers(0)
-    with pytest.raises(ConfigError, match="must have been begun"):
+    with pytest.raises(ConfigError, match="must hold a study; it has no"):
         study_counts(tmp_path)
 
 
@@ -251,12 +252,12 @@ def test_a_study_is_run_by_one_process_and_ctrl_c_stops_it_cleanly_and_says_how_
     checkpoint = spec.parent / "runs" / "seed=0" / "checkpoint.safetensors"
     with start(spec, "--workers", "1") as process:
         wait_for(lambda: steps_in(checkpoint) > 0)
-        with pytest.raises(ConfigError, match="another one is at work"):
+        with pytest.raises(ConfigError, match="another process is running the one in"):
             run_study(spec, resume=True)
         os.killpg(process.pid, signal.SIGINT)  # what a terminal does
         _, errors = process.communicate(timeout=240)
     assert process.returncode == 130
-    assert "nothing is lost. Go on with: tausid study run" in errors
+    assert "finished runs are kept. Resume with: tausid study run" in errors
     assert "--resume" in errors
     assert "Traceback" not in errors
     counts = study_counts(spec.parent)
@@ -329,7 +330,7 @@ def test_a_database_serves_instead_of_a_journal(tmp_path):
     results = run_study(spec, storage=storage, executor=ThreadPoolExecutor(1))
     assert [row["seed"] for row in results.rows] == [0, 1]
     assert study_counts(spec.parent, storage=storage).finished == 2
-    with pytest.raises(ConfigError, match="holds none named 'other'"):
+    with pytest.raises(ConfigError, match="must hold the study 'other'"):
         study_counts(tmp_path / "other", storage=storage)
     with pytest.raises(StorageError, match="must be writable"):
         run_study(spec, storage=f"sqlite:///{tmp_path}/none/studies.db", resume=True)
@@ -383,10 +384,10 @@ def test_a_dask_cluster_may_have_no_workers_yet_and_ctrl_c_does_not_wait_for_the
         wait_for((folder / "checkpoint.safetensors").exists)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=240)
-        with hold(folder / RUN_LOCK, seconds=0.0) as held:
+        with hold(RunFolder(folder).lock_file, seconds=0.0) as held:
             assert not held  # the worker is still at it: who resumes now must not write there
     assert process.returncode == 130
-    assert "nothing is lost. Go on with: tausid study run" in errors
+    assert "finished runs are kept. Resume with: tausid study run" in errors
     assert "Traceback" not in errors
     counts = study_counts(spec.parent)
     assert (counts.waiting, counts.running, counts.finished) == (1, 0, 0)

@@ -13,8 +13,9 @@ from studies import QUICK, TINY, write_study
 
 from tausid import ConfigError, ExecutorError, StorageError
 from tausid.errors import MissingExtraError
-from tausid.study import coordinator, executors, parse_spec, read_results, run_study, study_counts, work
-from tausid.study.locks import RUN_LOCK, STUDY_LOCK, hold
+from tausid.results.runs import RunFolder
+from tausid.study import coordinator, executors, one_run, parse_spec, read_results, run_study, study_counts
+from tausid.study.locks import STUDY_LOCK, hold
 from tausid.study.store import JOURNAL, Store
 
 GOOD = {"status": "completed", "train_rmse": 0.3, "validation_rmse": 0.2, "test_rmse": None}
@@ -26,7 +27,7 @@ class Work:
     def __init__(self, *outcomes: dict | Exception) -> None:
         self.outcomes, self.done = list(outcomes), []
 
-    def __call__(self, job: work.Job) -> dict:
+    def __call__(self, job: one_run.Job) -> dict:
         self.done.append(job.name)
         outcome = self.outcomes.pop(0) if self.outcomes else GOOD
         if isinstance(outcome, Exception):
@@ -82,7 +83,7 @@ def test_a_variant_that_was_changed_is_noticed(spec, monkeypatch):
     spec.write_text(text + "[variants.a]\ntrainer.learning_rate = 0.001\n[variants.b]\n")
     study(spec, monkeypatch)
     spec.write_text(text + "[variants.a]\ntrainer.learning_rate = 0.002\n[variants.b]\n")
-    message = "run 'a,seed=0' must be told .*; `trainer.learning_rate` was 0.001 and is now 0.002.*another name"
+    message = "run 'a,seed=0' must keep its settings; `trainer.learning_rate` was 0.001 and is now 0.002.*another name"
     with pytest.raises(ConfigError, match=message):
         study(spec, monkeypatch, resume=True)
     spec.write_text(text + "[variants.a]\ntrainer.learning_rate = 0.001\n[variants.b]\nintegration.stepper = 'heun'\n")
@@ -93,18 +94,6 @@ def test_a_variant_that_was_changed_is_noticed(spec, monkeypatch):
         + "[variants.a]\ntrainer.learning_rate = 0.001\n[variants.b]\n[variants.c]\ntrainer.learning_rate = 0.002\n"
     )
     assert study(spec, monkeypatch, resume=True)[1] == ["c,seed=0", "c,seed=1"]
-
-
-def test_runs_of_journals_without_choices_are_left_alone(tmp_path):
-    store = Store(tmp_path / JOURNAL, "s")
-    store._study.enqueue_trial({}, user_attrs={"run": "seed=0", "attempt": 1})  # as it was written before
-    store.begin(plans([0], nx=2), {})
-    taken = store.take()
-    store.put_back(taken, attempt=2)
-    again = store.take()
-    assert (again.name, again.attempt) == ("seed=0", 2)
-    store.finish(again, GOOD)
-    Store(tmp_path / JOURNAL, "s").begin(plans([0], nx=3), {})
 
 
 def test_a_setting_that_all_share_cannot_change_not_even_by_becoming_an_axis(tmp_path):
@@ -118,7 +107,7 @@ def test_failed_runs_are_taken_up_again_and_diverged_ones_are_not(spec, monkeypa
     results, _ = study(spec, monkeypatch, ValueError("no memory"), diverged)
     failed = results.rows[0]
     assert (failed["status"], failed["message"]) == ("failed", "ValueError: no memory")
-    assert failed["version"] == work.version()
+    assert failed["version"] == one_run.version()
     assert 0 <= failed["seconds"] < 600  # it took some time, on this clock
     results, done = study(spec, monkeypatch, ValueError("again"), resume=True)
     assert done == ["seed=0"]
@@ -141,7 +130,7 @@ def test_a_failed_run_may_be_corrected(tmp_path):
 def test_a_run_whose_folder_another_process_holds_waits(spec, monkeypatch):
     folder = spec.parent / "runs" / "seed=0"
     folder.mkdir(parents=True)
-    monkeypatch.setattr(work, "SECONDS_TO_WAIT_FOR_FOLDER", 0.05)
+    monkeypatch.setattr(one_run, "SECONDS_TO_WAIT_FOR_FOLDER", 0.05)
     order: list[str] = []
 
     def stop_when_first_waits_again(update):
@@ -151,7 +140,7 @@ def test_a_run_whose_folder_another_process_holds_waits(spec, monkeypatch):
 
     from filelock import FileLock
 
-    holder = FileLock(folder / RUN_LOCK, thread_local=False)
+    holder = FileLock(RunFolder(folder).lock_file, thread_local=False)
     with holder:
         results = run_study(spec, executor=ThreadPoolExecutor(1), report=stop_when_first_waits_again)
     assert order[0] == "seed=0"  # it was tried first,
@@ -204,7 +193,7 @@ class Cancelling(Executor):
 
 
 def test_a_cancelled_run_ends_the_study_in_words_and_waits(spec):
-    with pytest.raises(ExecutorError, match="'seed=0' was, or its scheduler is gone. Go on with --resume"):
+    with pytest.raises(ExecutorError, match="'seed=0' was, or its scheduler is gone. Resume with --resume"):
         run_study(spec, executor=Cancelling())
     assert study_counts(spec.parent).waiting == 2
 

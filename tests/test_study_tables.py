@@ -142,16 +142,13 @@ def test_lists_on_an_axis_are_grouped_tabled_and_drawn(tmp_path):
     assert "[8, 8]" in (tmp_path / "boxes.svg").read_text()
 
 
-def test_ts_over_tau_is_an_axis_where_it_was_asked_for_and_an_outcome_elsewhere():
-    asked = rows(run=[f"x,seed={s},ts_over_tau={r}" for s in (0, 1) for r in (0.1, 1)], ts_over_tau=[0.1, 1, 0.1, 1])
-    assert StudyResults("s", tuple({**row, "variant": "x"} for row in asked)).axes == ("variant", "ts_over_tau")
-    trained = rows(run=["seed=0", "seed=1"], ts_over_tau=[0.11, 0.12], test_rmse=[0.1, 0.2])
+def test_ts_over_tau_is_an_axis_and_what_training_made_of_it_is_an_outcome():
+    asked = rows(ts_over_tau=[0.1, 1, 0.1, 1], final_ts_over_tau=[0.11, 0.9, 0.12, 1.1], seed=[0, 0, 1, 1])
+    assert StudyResults("s", tuple({"variant": "x", **row} for row in asked)).axes == ("variant", "ts_over_tau")
+    trained = rows(final_ts_over_tau=[0.11, 0.12], test_rmse=[0.1, 0.2])
     assert StudyResults("s", trained).axes == ()
     assert [group["runs"] for group in StudyResults("s", trained).summary()] == [2]
-    # Tables of before name no runs, but their models.
-    before = tuple({**row, "run": None, "model": row["run"] + "/model.safetensors"} for row in asked)
-    assert StudyResults("s", before).axes == ("ts_over_tau",)
-    several = rows(run=["ts_over_tau=_0.1_1_", "ts_over_tau=_1_1_"], ts_over_tau=[[0.1, 1], [1, 1]])
+    several = rows(ts_over_tau=[[0.1, 1], [1, 1]])
     assert len(StudyResults("s", several).groups()) == 2
 
 

@@ -12,7 +12,7 @@ from problems import small_fit, wiener_record
 
 import tausid
 from tausid.engine.compiled import missing
-from tausid.results.runs import Run, write_run
+from tausid.results.runs import Run, RunFolder
 
 needs_library = pytest.mark.skipif(missing() is not None, reason=f"no compiled library: {missing()}")
 HEAVY = ("jax", "jaxlib", "equinox", "optax", "jaxtyping")
@@ -23,7 +23,7 @@ def folder(tmp_path_factory) -> Path:
     """A finished run, and its record as a CSV file."""
     folder, record = tmp_path_factory.mktemp("run"), wiener_record(200)
     result = small_fit(record)
-    write_run(folder, Run.from_result(result, train=[record], tests=[wiener_record(100, seed=2)]))
+    RunFolder(folder).write(Run.from_result(result, train=[record], tests=[wiener_record(100, seed=2)]))
     free = tausid.fit(
         record,
         recipe=tausid.recipes.default(nx=2, hidden=(3,), network="mlp", activation="tanh").change(

@@ -27,7 +27,7 @@ import tausid
 from tausid import Dataset, LinearModel, Record, datasets
 from tausid.results.comparison import COLUMNS, REFERENCES
 from tausid.study import read_spec
-from tausid.study.source import load_source
+from tausid.study.study_data import load_source
 
 HERE = Path(__file__).parent
 HELD_OUT = 0.3  # share of the training record that orders are chosen on

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tausid.data.readers import read as read
     from tausid.data.readers import read_channels as read_channels
     from tausid.data.readers import read_csv as read_csv
-    from tausid.data.readers import record_from_frame as record_from_frame
     from tausid.data.records import Dataset as Dataset
     from tausid.data.records import Record as Record
     from tausid.data.scaling import Scaling as Scaling
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
     from tausid.results import residuals as residuals
     from tausid.results import runs as runs
     from tausid.results.residuals import analyse_residuals as analyse_residuals
-    from tausid.study.tau_search import estimate_tau as estimate_tau
+    from tausid.study.tau_by_training import estimate_tau as estimate_tau
     from tausid.training import FitResult as FitResult
     from tausid.training import FoldCurves as FoldCurves
     from tausid.training import fit as fit
@@ -87,60 +86,32 @@ _MODULES = {
     "runs": "results.runs",
     "study": "study",
 }
-_HOMES = {
-    "Integration": "model.structure",
-    "Structure": "model.structure",
-    "Search": "training.parts",
-    "Recipe": "training.recipe",
-    "Random": "training.parts",
-    "PaperTestHalf": "training.parts",
-    "LevenbergMarquardt": "training.parts",
-    "LastShare": "training.parts",
-    "Given": "training.parts",
-    "FromLinear": "training.parts",
-    "Folds": "training.parts",
-    "Fixed": "training.parts",
-    "Barrier": "training.parts",
-    "Adam": "training.parts",
-    "Adaptive": "engine.integrators",
-    "ConfigError": "errors",
-    "DataError": "errors",
-    "Dataset": "data.records",
-    "DivergenceError": "errors",
-    "ExecutorError": "errors",
-    "EnsembleModel": "model.ensembles",
-    "FitResult": "training",
-    "FixedStep": "engine.integrators",
-    "FoldCurves": "training",
-    "Inspection": "data.inspection",
-    "Model": "model.model",
-    "Record": "data.records",
-    "Scaling": "data.scaling",
-    "Score": "model.evaluation",
-    "Scores": "model.evaluation",
-    "Simulation": "model.course",
-    "StorageError": "errors",
-    "Tau": "model.tau",
-    "TausidError": "errors",
-    "LinearModel": "linear",
-    "TauEstimate": "linear.tau_estimation",
-    "analyse_residuals": "results.residuals",
-    "estimate_bla": "linear",
-    "estimate_frf": "linear",
-    "estimate_tau": "study.tau_search",
-    "evaluate": "model.evaluation",
-    "evaluate_official": "model.official",
-    "evaluate_records": "model.evaluation",
-    "fit": "training",
-    "load_model": "model.ensembles",
-    "look": "data.inspection",
-    "prepare": "data.preparation",
-    "read": "data.readers",
-    "read_channels": "data.readers",
-    "read_csv": "data.readers",
-    "record_from_frame": "data.readers",
-    "split_at_gaps": "data.clocks",
+_NAMES = {
+    "data.clocks": "split_at_gaps",
+    "data.inspection": "Inspection look",
+    "data.preparation": "prepare",
+    "data.readers": "read read_channels read_csv",
+    "data.records": "Dataset Record",
+    "data.scaling": "Scaling",
+    "engine.integrators": "Adaptive FixedStep",
+    "errors": "ConfigError DataError DivergenceError ExecutorError StorageError TausidError",
+    "linear": "LinearModel estimate_bla estimate_frf",
+    "linear.tau_estimation": "TauEstimate",
+    "model.course": "Simulation",
+    "model.ensembles": "EnsembleModel load_model",
+    "model.evaluation": "Score Scores evaluate evaluate_records",
+    "model.model": "Model",
+    "model.official": "evaluate_official",
+    "model.structure": "Integration Structure",
+    "model.tau": "Tau",
+    "results.residuals": "analyse_residuals",
+    "study.tau_by_training": "estimate_tau",
+    "training": "FitResult FoldCurves fit",
+    "training.parts": "Adam Barrier Fixed Folds FromLinear Given LastShare LevenbergMarquardt PaperTestHalf Random"
+    " Search",
+    "training.recipe": "Recipe",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = ["__version__", *sorted((*_MODULES, *_HOMES))]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from numbers import Integral, Real
 
 from tausid.errors import ConfigError, unknown_name
 
@@ -19,14 +20,14 @@ def check_choice(name: str, value: object, known: Iterable[str]) -> None:
 
 def check_whole(name: str, value: object, least: int) -> None:
     """Check that a setting is a whole number."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
-        limit = f" and at most {LARGEST}" if isinstance(value, int) and value > LARGEST else ""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= LARGEST:
+        limit = f" and at most {LARGEST}" if isinstance(value, Integral) and int(value) > LARGEST else ""
         raise ConfigError(f"`{name}` must be a whole number of at least {least}{limit}; got {value!r}. Correct it.")
 
 
 def check_number(name: str, value: object, *, positive: bool = False) -> None:
     """Check that a setting is a finite number, zero or positive, or only positive."""
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
     if not number or value < 0 or (positive and value == 0):  # type: ignore[operator]
         rule = "positive" if positive else "zero or positive"
         raise ConfigError(f"`{name}` must be a {rule} number; got {value!r}. Correct it.")

@@ -79,23 +79,18 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> Path:
     return path
 
 
-def csv_cell(value: float | int) -> str:
-    """A number as a CSV cell that gives the same number when it is read; empty for NaN."""
-    return "" if value != value else repr(value)
-
-
-def csv_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A CSV table as text."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return text.getvalue()
-
-
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
     """Write a text file atomically."""
     return write_bytes(path, text.encode())
+
+
+def write_table(path: str | os.PathLike[str], header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
+    """Write a CSV table atomically; a number reads back as the same number, NaN and None are empty cells."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(["" if cell is None or cell != cell else cell for cell in row] for row in rows)
+    return write_text(path, text.getvalue())
 
 
 def check_writable(folder: str | os.PathLike[str]) -> Path:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from tausid.errors import unknown_name
+from tausid.errors import ConfigError, unknown_name
 
 Function = TypeVar("Function", bound=Callable[..., None])
 
@@ -37,10 +37,18 @@ class Option:
         name: `--name`, if that is not the parameter's own.
         help: one line for it.
         least: smallest number that it may be.
+        check: raises a `ConfigError` for a value that breaks a rule.
     """
 
-    def __init__(self, name: str | None = None, *, help: str, least: int | None = None) -> None:
-        self.name, self.help, self.least = name, help, least
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        help: str,
+        least: int | None = None,
+        check: Callable[[Any], None] = lambda value: None,
+    ) -> None:
+        self.name, self.help, self.least, self.check = name, help, least, check
 
 
 class Commands:
@@ -126,7 +134,7 @@ def _add_option(
         settings["action"] = argparse.BooleanOptionalAction if default else "store_true"
     else:
         settings |= {
-            "type": _number(kind, about.least),
+            "type": _converter(kind, about),
             "required": required,
             "action": "append" if several else "store",
         }
@@ -134,14 +142,17 @@ def _add_option(
     parser.add_argument(about.name or "--" + name.replace("_", "-"), **settings)
 
 
-def _number(kind: type, least: int | None) -> Callable[[str], Any]:
-    if least is None:
-        return kind
+def _converter(kind: type, about: Option) -> Callable[[str], Any]:
+    """From a word to a value that keeps to the option's rules."""
 
     def convert(text: str) -> Any:
         value = kind(text)
-        if value < least:
-            raise argparse.ArgumentTypeError(f"must be at least {least}; got {value}")
+        if about.least is not None and value < about.least:
+            raise argparse.ArgumentTypeError(f"must be at least {about.least}; got {value}")
+        try:
+            about.check(value)
+        except ConfigError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
         return value
 
     convert.__name__ = kind.__name__  # for argparse's message where it is no number

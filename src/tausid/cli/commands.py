@@ -6,73 +6,61 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tausid import __version__
 from tausid.cli.arguments import Argument, Commands, Option
 from tausid.cli.options import (
     X0,
     Data,
-    Fill,
-    Inputs,
     Json,
     ModelFile,
     OneFile,
-    Outputs,
     Part,
-    Prepare,
+    PlotOption,
     Skip,
-    Time,
-    Ts,
-    Units,
     parse_settings,
     parse_shortcuts,
     parse_tau,
-    read_columns,
+    reads_files,
 )
 from tausid.cli.plot import plot_app
 from tausid.cli.report import report_command
 from tausid.cli.study import app as study_app
+
+if TYPE_CHECKING:
+    from tausid.data.sources import Columns
 
 app = Commands("Continuous-time nonlinear system identification with state derivative normalization.", __version__)
 datasets_app = Commands("Benchmark records by name.")
 
 
 @app.command("fit")
+@reads_files
 def fit(
     data: Data,
-    input: Inputs = None,
-    output: Outputs = None,
-    ts: Ts = None,
-    time: Time = None,
-    unit: Units = None,
-    fill: Fill = None,
-    prepare: Prepare = None,
-    tau: Annotated[str, Option(help="bla, spectrum, trained, or seconds (one per state separated by commas).")] = "bla",
-    train_tau: Annotated[bool, Option("--train-tau", help="Train tau, from what --tau says on.")] = False,
+    columns: Columns,
+    tau: Annotated[str, Option(help="bla, spectrum, trained, or seconds (several by commas).")] = "bla",
+    train_tau: Annotated[bool, Option("--train-tau", help="Train tau, starting from --tau.")] = False,
     nx: Annotated[int | None, Option(help="Number of states; by default the recipe's.")] = None,
     seed: Annotated[int, Option(help="Seed of the initial weights and of the windows.")] = 0,
-    ensemble: Annotated[
-        int | None, Option(help="Train so many models, with seeds from --seed on, and simulate them as one.")
-    ] = None,
+    ensemble: Annotated[int | None, Option(help="Train this many models and average them.")] = None,
     keep: Annotated[int | None, Option(help="Members to keep: the best on held-out data.")] = None,
     workers: Annotated[int | None, Option(help="Processes for the ensemble; one per core.")] = None,
     physics: Annotated[str | None, Option(help="Known equations: CascadedTanks or MassWithFriction.")] = None,
-    iterations: Annotated[int | None, Option(help="Most iterations of Levenberg-Marquardt.")] = None,
+    iterations: Annotated[int | None, Option(help="Maximum iterations of Levenberg-Marquardt.")] = None,
     hidden: Annotated[str | None, Option(help="Widths of the hidden layers, such as 20 or 64,64.")] = None,
     activation: Annotated[str | None, Option(help="leaky_relu, tanh, relu, elu, sigmoid, ...")] = None,
     recipe: Annotated[str, Option(help="default, windows or paper.")] = "default",
     protocol: Annotated[str, Option(help="clean, or paper, which validates on test data.")] = "clean",
-    validation: Annotated[
-        list[str] | None, Option(help="File or folder to choose the best model with; repeat for several.")
-    ] = None,
-    test: Annotated[list[str] | None, Option(help="File or folder to score at the end; repeat for several.")] = None,
-    test_input: Annotated[list[str] | None, Option(help="Input column of the test record.")] = None,
-    test_output: Annotated[list[str] | None, Option(help="Output column of the test record.")] = None,
+    validation: Annotated[list[str] | None, Option(help="Validation file or folder; repeat for several.")] = None,
+    test: Annotated[list[str] | None, Option(help="Test file or folder; repeat for several.")] = None,
+    test_input: Annotated[list[str] | None, Option(help="Input column of the test record, if different.")] = None,
+    test_output: Annotated[list[str] | None, Option(help="Output column of the test record, if different.")] = None,
     skip: Skip = None,
     set: Annotated[list[str] | None, Option("--set", help="A setting, such as trainer.iterations=60.")] = None,
     out: Annotated[Path | None, Option(help="Folder of the run; runs/... by default.")] = None,
-    resume: Annotated[bool, Option("--resume", help="Go on with the run in --out.")] = False,
+    resume: Annotated[bool, Option("--resume", help="Resume the run in --out.")] = False,
     overwrite: Annotated[bool, Option("--overwrite", help="Replace the run in --out.")] = False,
     report: Annotated[bool, Option(help="Write report.html.")] = True,
     json: Json = False,
@@ -82,15 +70,15 @@ def fit(
     from tausid.cli.printing import describe_physics, describe_tau, print_json, print_pairs, print_scores
     from tausid.cli.report import write_report_if_possible
     from tausid.cli.runs import prepare_run
-    from tausid.data.sources import read_fit_data, source_files
+    from tausid.data.sources import read_fit_data, source_sums
     from tausid.model.evaluation import check_skip
-    from tausid.results.runs import Run, file_sums, write_run
+    from tausid.results.runs import Run
+    from tausid.training.run_state import Status
 
-    columns = read_columns(input, output, ts, time, unit, fill, prepare)
     records = read_fit_data(
         data, columns, validation=validation, test=test, test_inputs=test_input, test_outputs=test_output
     )
-    folder = prepare_run(out, records.name, seed, resume=resume, overwrite=overwrite)
+    files = prepare_run(out, records.name, seed, resume=resume, overwrite=overwrite)
     shortcuts = {"trainer.iterations": iterations, "structure.hidden": hidden, "structure.activation": activation}
     settings = parse_settings(set) | parse_shortcuts(shortcuts)
     for record in (*records.train, *records.tests):
@@ -108,53 +96,46 @@ def fit(
         protocol=protocol,
         validation=records.validation or None,
         test=records.tests or None,
-        out=folder,
+        out=files.path,
         resume=resume,
         overwrite=overwrite,
         settings=settings,
     )
-    if result.status == "interrupted":
-        print(f"{result.message}\nresume with: {_command(folder)} --resume", file=sys.stderr)
+    if result.status == Status.INTERRUPTED:
+        print(f"{result.message}\nresume with: {_command(files.path)} --resume", file=sys.stderr)
         raise SystemExit(130)
     run = Run.from_result(result, train=records.train, tests=records.tests, skip=skip)
-    sources = file_sums(source_files([*data, *(validation or ()), *(test or ())]))
-    run = replace(run, name=records.name, command=_command(folder), sources=sources)
-    paths, summary = write_run(folder, run)
-    page = write_report_if_possible(folder) if report else {}
+    sources = source_sums([*data, *(validation or ()), *(test or ())])
+    summary = files.write(replace(run, name=records.name, command=_command(files.path), sources=sources))
+    page = write_report_if_possible(files.path) if report else {}
     if json:
         print_json({**summary, **{name: str(path) for name, path in page.items()}})
     else:
         about = {"tau": describe_tau(result.model), "status": f"{result.status}: {result.message}"}
         print_pairs({**about, **describe_physics(result.model)})
         print_scores(run.scores, result.model)
-        print_pairs({**paths, **page})
-    if result.status == "diverged":
+        print_pairs({"model": files.model_file, "history": files.history_file, "summary": files.summary_file, **page})
+    if result.status == Status.DIVERGED:
         print(f"error: {result.message}", file=sys.stderr)
         raise SystemExit(1)
 
 
 @app.command("look")
+@reads_files
 def look(
     data: OneFile,
-    input: Inputs = None,
-    output: Outputs = None,
-    ts: Ts = None,
-    time: Time = None,
-    fill: Fill = None,
-    prepare: Prepare = None,
+    columns: Columns,
     part: Part = None,
-    plot: Annotated[Path | None, Option(help="Picture to write: PNG, SVG or PDF.")] = None,
+    plot: PlotOption = None,
     json: Json = False,
 ) -> None:
     """Take a first look at data: channels, clock, gaps, limits, excitation, and what to do about them."""
     from tausid.cli.look import channels_to_look_at, print_inspection
     from tausid.cli.printing import print_json
     from tausid.data.inspection import inspect_channels
-    from tausid.results.plots import check_picture, plot_record, save_figure
+    from tausid.results.plots import plot_record, save_figure
 
-    if plot is not None:
-        check_picture(plot)
-    channels = channels_to_look_at(data, read_columns(input, output, ts, time, fill=fill, prepare=prepare), part)
+    channels = channels_to_look_at(data, columns, part)
     found = inspect_channels(channels)
     picture = None if plot is None else save_figure(plot_record(channels), plot)
     if json:
@@ -164,38 +145,31 @@ def look(
 
 
 @app.command("tau")
+@reads_files
 def tau(
     data: Data,
-    input: Inputs = None,
-    output: Outputs = None,
-    ts: Ts = None,
-    time: Time = None,
-    fill: Fill = None,
-    prepare: Prepare = None,
+    columns: Columns,
     method: Annotated[str, Option(help="bla, spectrum, trained or cv.")] = "bla",
     nx: Annotated[str, Option(help="Order of the linear approximation, or auto.")] = "auto",
     hold: Annotated[str, Option(help="Inputs between samples: zero or first.")] = "zero",
     trials: Annotated[int | None, Option(help="Fits of a cross-validation; 20 by default.")] = None,
-    search: Annotated[str | None, Option(help="Cross-validation by tpe (default) or grid.")] = None,
+    search: Annotated[str | None, Option(help="Cross-validation: refine (default) or grid.")] = None,
     seed: Annotated[int | None, Option(help="Seed of the fits, for trained and cv; 0 by default.")] = None,
     set: Annotated[list[str] | None, Option("--set", help="A setting of the fits, as KEY=VALUE.")] = None,
     out: Annotated[
-        Path | None, Option(help="Folder of a training or cross-validation; resumed if it holds one.")
+        Path | None, Option(help="Folder of the training or cross-validation; resumed if it holds one.")
     ] = None,
-    plot: Annotated[Path | None, Option(help="Picture to write: PNG, SVG or PDF.")] = None,
+    plot: PlotOption = None,
     json: Json = False,
 ) -> None:
-    """Say what tau should be, and why."""
+    """Estimate tau from data and say how."""
     from tausid.cli.printing import print_json, print_pairs
     from tausid.cli.tau import describe_estimate, estimate, estimate_dict
     from tausid.data.sources import read_part
-    from tausid.results.plots import check_picture, plot_tau, save_figure
+    from tausid.results.plots import plot_tau, save_figure
 
-    columns = read_columns(input, output, ts, time, fill=fill, prepare=prepare)
     records = read_part(data, columns, "train" if data[0].startswith("@") else None)
     options = {"seed": seed, "trials": trials, "search": search, "out": out}
-    if plot is not None:
-        check_picture(plot)  # now, and not after a long search
     given = {name: value for name, value in options.items() if value is not None}
     found = estimate(records, method, nx, hold, given | ({"settings": parse_settings(set)} if set else {}))
     paths = {} if plot is None else {"picture": save_figure(plot_tau(found, records[0]), plot)}
@@ -206,27 +180,22 @@ def tau(
 
 
 @app.command("simulate")
+@reads_files
 def simulate(
     model: ModelFile,
     data: OneFile,
     out: Annotated[Path, Option(help="CSV file to write.")],
-    input: Inputs = None,
-    output: Outputs = None,
-    ts: Ts = None,
-    time: Time = None,
-    fill: Fill = None,
-    prepare: Prepare = None,
+    columns: Columns,
     part: Part = None,
     dt: Annotated[float | None, Option(help="Seconds between simulated samples.")] = None,
     x0: X0 = None,
 ) -> None:
     """Simulate a model over the inputs of a record and write the outputs to a CSV file."""
-    import tausid
-    from tausid.cli.runs import write_simulation
+    from tausid.cli.runs import load, write_simulation
     from tausid.data.sources import read_part
 
-    loaded = tausid.load_model(model)
-    record = read_part([data], read_columns(input, output, ts, time, fill=fill, prepare=prepare), part)[0]
+    loaded = load(model)
+    record = read_part([data], columns, part)[0]
     simulation = loaded.simulate(record, dt=dt, x0=x0)
     path = write_simulation(out, record, simulation)
     print(f"simulated {len(simulation.t)} samples of {record.name}, the first {simulation.n_skipped} for the "
@@ -234,15 +203,11 @@ def simulate(
 
 
 @app.command("evaluate")
+@reads_files
 def evaluate(
     model: ModelFile,
     data: Data,
-    input: Inputs = None,
-    output: Outputs = None,
-    ts: Ts = None,
-    time: Time = None,
-    fill: Fill = None,
-    prepare: Prepare = None,
+    columns: Columns,
     part: Part = None,
     skip: Skip = None,
     x0: X0 = None,
@@ -254,10 +219,10 @@ def evaluate(
     """Score a model on records by free-run simulation, in physical units."""
     import tausid
     from tausid.cli.printing import print_json, print_scores
+    from tausid.cli.runs import load
     from tausid.data.sources import read_official, read_part
 
-    loaded = tausid.load_model(model)
-    columns = read_columns(input, output, ts, time, fill=fill, prepare=prepare)
+    loaded = load(model)
     if official:
         scores = tausid.evaluate_official(loaded, read_official(data, columns, part=part, skip=skip, x0=x0))
     else:
@@ -265,19 +230,18 @@ def evaluate(
     if not json:
         print_scores({"": scores}, loaded)
         return
-    from tausid.results.runs import describe_model, score_dict
+    from tausid.results.summary import describe_model, score_dict
 
     print_json({**score_dict(scores), **describe_model(loaded, model)})
 
 
 @app.command("info")
 def info(
-    model: Annotated[Path | None, Argument(metavar="MODEL", help="A model file.")] = None,
-    engines: Annotated[bool, Option("--engines", help="Say which engine computes here, and why.")] = False,
+    model: Annotated[Path | None, Argument(metavar="MODEL", help="A model file, or the folder of a run.")] = None,
+    engines: Annotated[bool, Option("--engines", help="Show which engine is used here, and why.")] = False,
     json: Json = False,
 ) -> None:
-    """Say what a model file holds, or which engine computes on this machine."""
-    import tausid
+    """Describe a model, or the compute engines of this machine."""
     from tausid.cli.printing import (
         describe_members,
         describe_physics,
@@ -286,15 +250,15 @@ def info(
         print_json,
         print_pairs,
     )
-    from tausid.cli.runs import describe_engines
+    from tausid.cli.runs import describe_engines, load
     from tausid.model.structure import as_plain
-    from tausid.results.runs import describe_model
+    from tausid.results.summary import describe_model
 
     if engines or model is None:
-        about = describe_engines(None if model is None else tausid.load_model(model))
+        about = describe_engines(None if model is None else load(model))
         print_json(about) if json else print_pairs(about)
         return
-    loaded = tausid.load_model(model)
+    loaded = load(model)
     content: dict[str, Any] = {
         **describe_model(loaded, model),
         "nx": loaded.state_space.nx,
@@ -321,7 +285,7 @@ def info(
 @app.command("demo")
 def demo(
     out: Annotated[Path, Option(help="Folder to write to.")] = Path("demo"),
-    iterations: Annotated[int | None, Option(help="Most iterations; by default the recipe's.")] = None,
+    iterations: Annotated[int | None, Option(help="Maximum iterations; by default the recipe's.")] = None,
 ) -> None:
     """Identify the cascaded tanks, from data to a model, scores, a picture and a report."""
     from tausid.cli.demo import run_demo
@@ -340,7 +304,7 @@ def list_datasets() -> None:
 
 @datasets_app.command("get")
 def get_dataset(name: Annotated[str, Argument(metavar="NAME", help="Name of the dataset.")]) -> None:
-    """Find or download a dataset, check it, and say where its files lie."""
+    """Find or download a dataset, check it, and print the paths of its files."""
     from tausid.data import datasets
 
     paths = datasets.fetch(name.removeprefix("@"))

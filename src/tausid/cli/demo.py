@@ -14,26 +14,22 @@ from tausid.cli.report import write_report_if_possible
 from tausid.cli.runs import write_simulation
 from tausid.data.records import Dataset
 from tausid.errors import MissingExtraError
-from tausid.results.runs import Experiment, Run, write_run
+from tausid.results.runs import Experiment, Run, RunFolder
 from tausid.storage import check_writable
+from tausid.training.run_state import Status
 
 # Most seconds for the download of the record; the demo goes on without it.
 DOWNLOAD_SECONDS = 30.0
 
 
 def run_demo(out: Path, iterations: int | None = None) -> None:
-    """Identify the tanks, print tau and scores, write model, simulation, picture and report.
-
-    Args:
-        out: folder to write to.
-        iterations: most iterations of the fit; None is the recipe's.
-    """
+    """Identify the tanks, print tau and scores, write model, simulation, picture and report."""
     check_writable(out)
     data = load_tanks()
     _say("Fitting a model to the training record; this takes a minute or two ...")
     changes: dict[str, Any] = {} if iterations is None else {"settings": {"trainer.iterations": iterations}}
     result = tausid.fit(data.train, seed=0, **changes)
-    if result.status == "interrupted":
+    if result.status == Status.INTERRUPTED:
         raise KeyboardInterrupt
     print_pairs({"tau": describe_tau(result.model), "status": f"{result.status}: {result.message}"})
     _say("Scoring the model: it simulates both records from their inputs ...")
@@ -50,11 +46,7 @@ def run_demo(out: Path, iterations: int | None = None) -> None:
 
 
 def load_tanks() -> Dataset:
-    """The benchmark record where it is available, simulated tanks otherwise; says which.
-
-    Returns:
-        One record to train on and one to test with.
-    """
+    """The benchmark record where it is available, simulated tanks otherwise; says which."""
     _say("Loading the cascaded tanks record ...")
     try:
         data = tausid.datasets.load("cascaded_tanks", timeout=DOWNLOAD_SECONDS)
@@ -68,10 +60,11 @@ def load_tanks() -> Dataset:
 
 
 def _write(out: Path, run: Run) -> dict[str, Path]:
-    paths, _ = write_run(out, run)
+    files = RunFolder(out)
+    files.write(run)
     test, *_ = run.of_role("test")
     return {
-        "model": paths["model"],
+        "model": files.model_file,
         "simulation": write_simulation(out / "simulation.csv", test.record, test.simulation),
         **_write_picture(out, test),
         **write_report_if_possible(out),

@@ -30,20 +30,7 @@ HEADER = (
 
 
 def channels_to_look_at(data: str, columns: Columns, part: str | None) -> Channels:
-    """The channels of a file as they are; those of a record where it was prepared or is a known dataset.
-
-    Args:
-        data: path of a file, or `@NAME`.
-        columns: how to read a file.
-        part: `train` or `test`, for a known dataset; None is `train`.
-
-    Returns:
-        The channels.
-
-    Raises:
-        ConfigError: options that do not go with the data.
-        DataError: the data are not available, or break a rule.
-    """
+    """The channels of a file as they are; those of a record where it was prepared or is a known dataset."""
     if data.startswith("@"):
         return Channels.from_record(read_part([data], columns, part or "train")[0])
     if part is not None or columns.prepare or columns.fill:
@@ -58,19 +45,14 @@ def channels_to_look_at(data: str, columns: Columns, part: str | None) -> Channe
 
 
 def print_inspection(found: Inspection, picture: Path | None) -> None:
-    """Print a first look: the clock, a table of channels, and what to do.
-
-    Args:
-        found: what was found.
-        picture: where its picture was written, if one was.
-    """
+    """Print a first look: the clock, a table of channels, and what to do."""
     print_pairs({"data": found.name, "clock": _clock_words(found.clock)})
     for step in found.history:
         print(f"prepared  {step}")
     print_columns(HEADER, [_cells(channel) for channel in found.channels])
     for channel in found.channels:
         if channel.note:
-            print(f"{channel.name} is no channel: it must {channel.note}")
+            print(f"not a channel: {channel.note}")
     print("\nwhat to do:")
     for sentence in found.suggestions:
         print(f"- {sentence}")
@@ -80,16 +62,18 @@ def print_inspection(found: Inspection, picture: Path | None) -> None:
 
 def _clock_words(clock: ClockReport | None) -> str:
     if clock is None:
-        return "not known"
+        return "unknown"
     rate = f"Ts = {clock.ts:.6g} s ({1 / clock.ts:.5g} Hz)" if clock.ts > 0 else "no increasing time stamps"
     words = f"{clock.samples} samples from {clock.start:.6g} to {clock.stop:.6g} s, {rate}"
     if clock.is_uniform:
         return f"{words}, uniform"
+    lost = f", {clock.lost} samples lost" if clock.lost else ""
     gaps = "no gaps"
     if clock.gaps:
         many = "1 gap" if clock.gaps == 1 else f"{clock.gaps} gaps"
         gaps = f"{many}, the longest of {clock.longest:.4g} s after {clock.longest_gap_from:.6g} s"
-    return f"{words}, jitter {100 * clock.jitter:.3g} %, steps {clock.shortest:.4g} to {clock.longest:.4g} s, {gaps}"
+    steps = f"steps {clock.shortest:.4g} to {clock.longest:.4g} s"
+    return f"{words}, jitter {100 * clock.jitter:.3g} %, {steps}{lost}, {gaps}"
 
 
 def _cells(channel: ChannelReport) -> list[str]:

@@ -1,9 +1,11 @@
-"""Options that several commands share, and how they become records."""
+"""Options that several commands share, and what becomes of them."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +16,14 @@ if TYPE_CHECKING:
     from tausid.data.sources import Columns
     from tausid.model.tau import Tau
 
+
+def _check_picture(path: Path) -> None:
+    """Refuse a wrong ending before anything is computed."""
+    from tausid.results.plots import check_picture
+
+    check_picture(path)
+
+
 Data = Annotated[
     list[str],
     Argument(metavar="DATA", help="CSV, MATLAB, Parquet or HDF5 files, folders of them, or @NAME of a known dataset."),
@@ -21,54 +31,69 @@ Data = Annotated[
 OneFile = Annotated[
     str, Argument(metavar="DATA", help="A CSV, MATLAB, Parquet or HDF5 file, or @NAME of a known dataset.")
 ]
-ModelFile = Annotated[Path, Argument(metavar="MODEL", help="A model file that `tausid fit` wrote.")]
-Inputs = Annotated[list[str] | None, Option("--input", help="Input column; repeat for several.")]
-Outputs = Annotated[list[str] | None, Option("--output", help="Output column; repeat for several.")]
-Ts = Annotated[float | None, Option("--ts", help="Sampling time in seconds.")]
-Time = Annotated[str | None, Option("--time", help="Time column in seconds, instead of --ts.")]
-Units = Annotated[list[str] | None, Option("--unit", help="Unit of a channel, as NAME=UNIT; all or none.")]
-Fill = Annotated[str | None, Option("--fill", help="Missing inputs: hold or linear; else an error.")]
-Prepare = Annotated[
-    list[str] | None,
-    Option("--prepare", help='A step such as "decimate 10" or "trim 0 20"; repeat for several, in order.'),
-]
+ModelFile = Annotated[Path, Argument(metavar="MODEL", help="A model file, or the folder of a run.")]
 Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")]
-Skip = Annotated[int | None, Option("--skip", least=0, help="Leading samples not to score; max(na, nb) by default.")]
+Skip = Annotated[
+    int | None, Option("--skip", least=0, help="Leading samples that are not scored; max(na, nb) by default.")
+]
 X0 = Annotated[
     str | None,
     Option("--x0", help="Initial state: encoder, or refine (least squares over the next samples)."),
 ]
-Part = Annotated[str | None, Option("--part", help="Which part of a known dataset: train or test; test by default.")]
+Part = Annotated[str | None, Option("--part", help="Part of a known dataset: train, or test (default).")]
+Picture = Annotated[Path, Option("--out", check=_check_picture, help="Picture: .png, .svg or .pdf.")]
+PlotOption = Annotated[
+    Path | None, Option("--plot", check=_check_picture, help="Also draw a picture: .png, .svg or .pdf.")
+]
 
-
+# How a file is read: options of every command that reads one.
+FILE_OPTIONS: dict[str, Any] = {
+    "input": Annotated[list[str] | None, Option("--input", help="Input column; repeat for several.")],
+    "output": Annotated[list[str] | None, Option("--output", help="Output column; repeat for several.")],
+    "ts": Annotated[float | None, Option("--ts", help="Sampling time in seconds.")],
+    "time": Annotated[str | None, Option("--time", help="Time column in seconds, instead of --ts.")],
+    "unit": Annotated[list[str] | None, Option("--unit", help="Unit of a channel, NAME=UNIT; all or none.")],
+    "fill": Annotated[str | None, Option("--fill", help="Fill missing inputs: hold or linear.")],
+    "prepare": Annotated[
+        list[str] | None,
+        Option("--prepare", help='A step such as "decimate 10" or "trim 0 20"; repeat for several, in order.'),
+    ],
+}
 HAVE_OPTIONS = (
-    "nx",
-    "seed",
-    "physics",
-    "ensemble",
-    "keep",
-    "workers",
-    "recipe",
-    "protocol",
-    "tau",
-    "out",
-    "resume",
-    "overwrite",
-    "test",
-    "validation",
-)
+    "nx", "seed", "physics", "ensemble", "keep", "workers", "recipe", "protocol", "tau", "out", "resume", "overwrite",
+    "test", "validation",
+)  # fmt: skip
 
 
-def read_columns(
+def reads_files(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command, in the place of its argument `columns`, the options that say how a file is read."""
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        described = [given.pop(name) for name in FILE_OPTIONS]
+        command(columns=_columns(*described), **given)
+
+    asked = inspect.signature(command, eval_str=True, locals={"Columns": object})
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in asked.parameters.items():
+        given = FILE_OPTIONS if name == "columns" else {name: parameter.annotation}
+        default = None if name == "columns" else parameter.default
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters += [inspect.Parameter(n, kind, default=default, annotation=a) for n, a in given.items()]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _columns(
     inputs: Sequence[str] | None,
     outputs: Sequence[str] | None,
     ts: float | None,
     time: str | None,
-    units: Sequence[str] | None = None,
-    fill: str | None = None,
-    prepare: Sequence[str] | None = None,
+    units: Sequence[str] | None,
+    fill: str | None,
+    prepare: Sequence[str] | None,
 ) -> Columns:
-    """How a file is to be read, from what the options say; units come as NAME=UNIT."""
     from tausid.data.sources import Columns
 
     named = dict(split_pair(pair, "--unit", "pump=V") for pair in units) if units else None
@@ -76,27 +101,11 @@ def read_columns(
 
 
 def parse_tau(text: str, *, trainable: bool) -> float | list[float] | str | Tau:
-    """Tau from the command line: the name of an estimator, seconds, or one per state separated by commas.
-
-    Args:
-        text: what was given.
-        trainable: whether it is only the start of a trained tau.
-
-    Returns:
-        The name, one number, several, or a `Tau` to be trained.
-
-    Raises:
-        ConfigError: not numbers and no name.
-    """
+    """Tau from the command line: the name of an estimator, seconds, or one per state separated by commas."""
     if text[:1].isalpha():
         return f"{text}-trained" if trainable else text
     from tausid.model.tau import Tau
 
-    seconds = _seconds(text)
-    return Tau(seconds, trainable=True) if trainable else seconds
-
-
-def _seconds(text: str) -> float | list[float]:
     try:
         values = [float(part) for part in text.split(",")]
     except ValueError:
@@ -104,21 +113,12 @@ def _seconds(text: str) -> float | list[float]:
             f"`--tau` must be bla, spectrum, trained, or seconds, one number or one per state separated by commas; "
             f"got {text!r}. Leave it out to have it estimated."
         ) from None
-    return values[0] if len(values) == 1 else values
+    seconds = values[0] if len(values) == 1 else values
+    return Tau(seconds, trainable=True) if trainable else seconds
 
 
 def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
-    """Settings given as KEY=VALUE.
-
-    Args:
-        pairs: what was given.
-
-    Returns:
-        Values by key: numbers and lists where they read as JSON, text otherwise.
-
-    Raises:
-        ConfigError: no `=` in a pair.
-    """
+    """Settings given as KEY=VALUE: numbers and lists where they read as JSON, text otherwise."""
     settings: dict[str, Any] = {}
     for pair in pairs or ():
         key, value = split_pair(pair, "--set", "trainer.iterations=60")
@@ -129,14 +129,7 @@ def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
 
 
 def parse_shortcuts(given: Mapping[str, int | str | None]) -> dict[str, Any]:
-    """Settings that have an option of their own.
-
-    Args:
-        given: what was given by key; None where nothing was.
-
-    Returns:
-        Values by key.
-    """
+    """Settings that have an option of their own, by key; None where nothing was given."""
     found: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if "structure.hidden" in found:
         found["structure.hidden"] = _value(f"[{found['structure.hidden'].strip('[]')}]")
@@ -144,7 +137,6 @@ def parse_shortcuts(given: Mapping[str, int | str | None]) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """A number or a list where it reads as JSON, text otherwise."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:
@@ -152,19 +144,7 @@ def _value(text: str) -> Any:
 
 
 def split_pair(pair: str, option: str, example: str) -> tuple[str, str]:
-    """Both sides of KEY=VALUE.
-
-    Args:
-        pair: what was given.
-        option: the option it was given to.
-        example: a right one, for the message.
-
-    Returns:
-        Key and value.
-
-    Raises:
-        ConfigError: no `=`.
-    """
+    """Both sides of KEY=VALUE."""
     key, equals, value = pair.partition("=")
     if not equals:
         raise ConfigError(f"`{option}` must be KEY=VALUE; got {pair!r}. Write, for instance, {option} {example}.")

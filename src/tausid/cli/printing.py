@@ -12,21 +12,12 @@ if TYPE_CHECKING:
 
 
 def print_json(content: Mapping[str, Any]) -> None:
-    """Print one JSON object.
-
-    Args:
-        content: plain JSON values.
-    """
+    """Print one JSON object."""
     print(json.dumps(content, indent=2, allow_nan=False))
 
 
 def print_scores(scores: Mapping[str, Scores], model: AnyModel) -> None:
-    """Print a table of free-run scores, one row per record and output, and one for all records of a role.
-
-    Args:
-        scores: scores by the role of their records, such as `train`; an empty role is not shown.
-        model: the model, for the outputs' units.
-    """
+    """Print a table of free-run scores by role, one row per record and output, and one for all records of a role."""
     rows = [
         (
             label,
@@ -53,23 +44,14 @@ def _labelled(scores: Mapping[str, Scores]) -> Iterator[tuple[str, Score]]:
 
 
 def print_pairs(pairs: Mapping[str, object]) -> None:
-    """Print names and values in two columns.
-
-    Args:
-        pairs: values by name.
-    """
+    """Print names and values in two columns."""
     width = max(len(name) for name in pairs)
     for name, value in pairs.items():
         print(f"{name:<{width}}  {value}")
 
 
 def print_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print plain columns, the first one to the left and the others to the right; empty ones are left out.
-
-    Args:
-        header: names of the columns.
-        rows: cells.
-    """
+    """Print plain columns, the first one to the left and the others to the right; empty ones are left out."""
     kept = [i for i in range(len(header)) if any(row[i] for row in rows)]
     widths = [max(len(header[i]), *(len(row[i]) for row in rows)) for i in kept]
     for row in (header, *rows):
@@ -80,14 +62,7 @@ def print_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def describe_tau(model: AnyModel) -> str:
-    """Tau in words, with the normalized sampling time and where it came from.
-
-    Args:
-        model: the model.
-
-    Returns:
-        The words.
-    """
+    """Tau in words, with the normalized sampling time and where it came from."""
     tau = model.tau
     seconds = f"{tau:.4g} s" if isinstance(tau, float) else ", ".join(f"{t:.4g}" for t in tau) + " s"
     kind = "trained from a start value" if model.state_space.tau.trainable else "fixed"
@@ -95,27 +70,13 @@ def describe_tau(model: AnyModel) -> str:
 
 
 def describe_preparation(model: AnyModel) -> str:
-    """What was done to the training data before the fit, in words.
-
-    Args:
-        model: the model.
-
-    Returns:
-        One line per step.
-    """
+    """What was done to the training data before the fit, one line per step."""
     steps = [f"{name}: {step}" for name, history in model.provenance.get("preparation", {}).items() for step in history]
     return "\n  ".join(steps) or "none"
 
 
 def describe_physics(model: AnyModel) -> dict[str, str]:
-    """The fitted parameters of known equations in words.
-
-    Args:
-        model: the model.
-
-    Returns:
-        One entry, or none for a model without known equations.
-    """
+    """The fitted parameters of known equations in words; nothing for a model without them."""
     if model.physics is None:
         return {}
     values = [f"{name} = {parameter}" for name, parameter in model.physics.parameters.items()]
@@ -124,18 +85,11 @@ def describe_physics(model: AnyModel) -> dict[str, str]:
 
 
 def describe_members(model: AnyModel) -> dict[str, str]:
-    """The members of an ensemble in words.
-
-    Args:
-        model: the model.
-
-    Returns:
-        One entry, or none for a model of its own.
-    """
+    """The members of an ensemble in words; nothing for a single model."""
     members = model.provenance.get("members", [])
     lines = [
         f"seed {m['seed']}: held-out error {'unknown' if m['error'] is None else format(m['error'], '.4g')}, "
         f"{m['status']}, {'kept' if m['kept'] else 'left out'}"
         for m in members
     ]
-    return {"members": "\n  ".join(["errors over the deviation of the output", *lines])} if lines else {}
+    return {"members": "\n  ".join(["errors as a share of the output's standard deviation", *lines])} if lines else {}

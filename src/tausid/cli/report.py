@@ -21,14 +21,7 @@ def report_command(
 
 
 def write_report_if_possible(folder: Path) -> dict[str, Path]:
-    """The report of a finished run; without the programs that it needs a note, as the fit itself is whole.
-
-    Args:
-        folder: the run's folder.
-
-    Returns:
-        The path by what it is; nothing where there is no report.
-    """
+    """The report of a finished run; without the programs that it needs a note, as the fit itself is whole."""
     from tausid.results.report import write_report
 
     try:

@@ -9,55 +9,34 @@ import numpy as np
 from tausid.data.records import Record
 from tausid.errors import ConfigError
 from tausid.model.course import Simulation
-from tausid.model.ensembles import AnyModel
-from tausid.storage import csv_cell, csv_table, write_text
+from tausid.model.ensembles import AnyModel, load_model
+from tausid.results.runs import RunFolder
+from tausid.storage import write_table
 
 
-def prepare_run(out: Path | None, name: str, seed: int, *, resume: bool, overwrite: bool) -> Path:
-    """The folder of a run, with nothing in it that could be lost unasked.
-
-    Args:
-        out: the folder asked for; without it a new one under `runs`.
-        name: name of the data.
-        seed: the seed.
-        resume: whether to go on with the run in it.
-        overwrite: whether to start anew in it.
-
-    Returns:
-        The folder.
-
-    Raises:
-        ConfigError: it holds a run and neither was asked for, or both were; or --resume without --out.
-    """
-    from tausid.results.runs import HISTORY, MODEL, RECORDS, RESULT
-    from tausid.training.checkpoint import FILE_NAME as CHECKPOINT
-    from tausid.training.ensemble import member_folder
-
+def prepare_run(out: Path | None, name: str, seed: int, *, resume: bool, overwrite: bool) -> RunFolder:
+    """The folder of a run, with nothing in it that could be lost unasked."""
     if resume and overwrite:
-        raise ConfigError("`--resume` and `--overwrite` must not come together; got both. Choose one.")
+        raise ConfigError("`--resume` and `--overwrite` cannot be combined; got both. Choose one.")
     if out is None:
         if resume:
-            raise ConfigError("`--resume` must know which run to go on with; no --out was given. Add --out FOLDER.")
-        return _next_free(Path("runs") / f"{name}-seed{seed}")
-    files = (CHECKPOINT, MODEL, RESULT, HISTORY, RECORDS, member_folder(Path(), 0) / CHECKPOINT)
-    held = [out / file for file in files if (out / file).exists()]
-    if held and not (resume or overwrite):
+            raise ConfigError("`--resume` needs the folder of the run; no --out was given. Add --out FOLDER.")
+        return RunFolder(_next_free(Path("runs") / f"{name}-seed{seed}"))
+    if RunFolder(out).is_used and not (resume or overwrite):
         raise ConfigError(
-            f"`--out` must be a folder without a run; {out} holds one. Go on with it by --resume, replace it by "
+            f"`--out` must be a folder without a run; {out} holds one. Resume it with --resume, replace it with "
             "--overwrite, or choose another folder."
         )
-    return out
+    return RunFolder(out)
+
+
+def load(path: Path) -> AnyModel:
+    """The model of a file, or of a run's folder."""
+    return RunFolder(path).load_model() if path.is_dir() else load_model(path)
 
 
 def describe_engines(model: AnyModel | None) -> dict[str, str]:
-    """Which engines there are here, and which one `auto` takes, in words.
-
-    Args:
-        model: the model to be computed; by default one as the paper's.
-
-    Returns:
-        Sentences by what they are about.
-    """
+    """Which engines there are here, and which one `auto` takes, in words."""
     from tausid.engine.choice import Engine
     from tausid.engine.compiled import missing as compiled_missing
     from tausid.engine.engines import describe_engine
@@ -80,14 +59,6 @@ def describe_engines(model: AnyModel | None) -> dict[str, str]:
 def write_simulation(path: Path, record: Record, simulation: Simulation) -> Path:
     """Write a simulation as CSV: time, inputs and measured outputs (on the record's own samples), simulated outputs,
     and of an ensemble the band.
-
-    Args:
-        path: where to write.
-        record: the record.
-        simulation: its simulation.
-
-    Returns:
-        The path.
     """
     simulated = [f"{name}_simulated" for name in record.output_names]
     columns: list[np.ndarray] = [simulation.t[:, None]]
@@ -99,9 +70,7 @@ def write_simulation(path: Path, record: Record, simulation: Simulation) -> Path
     if simulation.low is not None and simulation.high is not None:
         columns += [simulation.low, simulation.high]
         simulated += [f"{name}_{end}" for end in ("low", "high") for name in record.output_names]
-    table = np.concatenate(columns, axis=1)
-    rows = ([csv_cell(value) for value in row] for row in table.tolist())
-    return write_text(path, csv_table([*header, *simulated], rows))
+    return write_table(path, [*header, *simulated], np.concatenate(columns, axis=1).tolist())
 
 
 def _next_free(folder: Path) -> Path:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tausid.cli.arguments import Argument, Commands, Option
-from tausid.cli.options import Json, split_pair
+from tausid.cli.options import Json, Picture, split_pair
 from tausid.errors import ConfigError, ExecutorError, StorageError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tausid.study import StudyResults, StudyUpdate
 
-app = Commands("Many trainings: run them, look at them, compare them.")
+app = Commands("Many fits: run them, follow them, compare them.")
 Folder = Annotated[Path, Argument(metavar="STUDY", help="A study's folder.")]
 ScoreColumn = Annotated[
     str | None, Option("--score", help="Column to compare; the test error by default, or the validation error.")
@@ -35,7 +35,7 @@ def run(
     workers: Annotated[int | None, Option(help="Runs at a time; one per core by default.")] = None,
     scheduler: Annotated[str | None, Option(help="Address of a Dask scheduler, tcp://HOST:PORT.")] = None,
     storage: Annotated[str | None, Option(help="URL of a database, for many machines.")] = None,
-    resume: Annotated[bool, Option("--resume", help="Go on with a study that was begun.")] = False,
+    resume: Annotated[bool, Option("--resume", help="Resume a study.")] = False,
 ) -> None:
     """Run all runs of a study that are not finished yet."""
     from tausid.study import run_study
@@ -54,10 +54,10 @@ def run(
                 report=shown,
             )
     except KeyboardInterrupt:
-        print(f"stopped; nothing is lost. Go on with: {hint}", file=sys.stderr)
+        print(f"stopped; finished runs are kept. Resume with: {hint}", file=sys.stderr)
         raise SystemExit(130) from None
     except (ExecutorError, StorageError) as error:
-        print(f"error: {error}" + (f"\nGo on with: {hint}" if shown.begun else ""), file=sys.stderr)
+        print(f"error: {error}" + (f"\nResume with: {hint}" if shown.begun else ""), file=sys.stderr)
         raise SystemExit(2) from None
     print_table(results)
 
@@ -68,7 +68,7 @@ def status(
     storage: Annotated[str | None, Option(help="URL of the database, where the study has one.")] = None,
     json: Json = False,
 ) -> None:
-    """Say how far a study is: runs waiting, running, finished, failed."""
+    """Show the progress of a study: runs waiting, running, finished, failed."""
     import dataclasses
 
     from tausid.cli.printing import print_json, print_pairs
@@ -114,7 +114,7 @@ def table(
 @app.command("plot")
 def plot(
     study: Folder,
-    out: Annotated[Path, Option("--out", help="Picture to write: its ending is .png, .svg or .pdf.")],
+    out: Picture,
     by: Annotated[str | None, Option("--by", help="Column to group by; by default the study's only axis.")] = None,
     score: ScoreColumn = None,
     beside: Annotated[Path | None, Option(help="Results of another study to draw beside.")] = None,
@@ -123,8 +123,7 @@ def plot(
     unit: Annotated[str, Option(help="Unit of the score.")] = "",
 ) -> None:
     """Draw a box plot of the scores over an axis."""
-    from tausid.cli.plot import write_picture
-    from tausid.results.plots import plot_study_boxes
+    from tausid.results.plots import plot_study_boxes, save_figure
     from tausid.study import read_results
 
     results = read_results(study)
@@ -133,26 +132,12 @@ def plot(
     others = None if beside is None else results_by(read_results(beside), column, compared)
     marks = dict(_read_mark(text) for text in mark or ())
     label = f"{compared} ({unit})" if unit else compared
-    write_picture(
-        out,
-        lambda: plot_study_boxes(boxes, x_label=column, y_label=label, beside=others, marks=marks, y_max=y_max),
-    )
+    figure = plot_study_boxes(boxes, x_label=column, y_label=label, beside=others, marks=marks, y_max=y_max)
+    print(save_figure(figure, out))
 
 
 def results_by(results: StudyResults, column: str, score: str) -> dict[Any, list[float]]:
-    """Scores by the values of a column; infinite where a run has none.
-
-    Args:
-        results: finished runs.
-        column: the column to group by.
-        score: the column of the scores.
-
-    Returns:
-        Scores by value; a list stands as text.
-
-    Raises:
-        ConfigError: an unknown column, or no run yet.
-    """
+    """Scores by the values of a column; infinite where a run has none."""
     if not results.rows:
         raise ConfigError(f"a box plot must have finished runs; {results.name} has none yet. Wait for the first.")
     results.check_score(score)
@@ -184,13 +169,7 @@ def _only_axis(results: StudyResults) -> str:
 
 
 def print_table(results: StudyResults, by: Sequence[str] | None = None, score: str | None = None) -> None:
-    """Print one row per group of runs.
-
-    Args:
-        results: finished runs.
-        by: columns to group by; by default all axes but the seed.
-        score: the column to compare; by default the test error or, where there is none, the validation error.
-    """
+    """Print one row per group of runs."""
     column = results.score if score is None else score
     groups = results.summary(by, score=column)
     if not groups:
@@ -207,12 +186,10 @@ def _print_compared(name: str, compared: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _print_runs(results: StudyResults) -> None:
-    from tausid.results.study_results import run_of
-
     if not results.rows:
         _print_nothing(results)
         return
-    rows = [{**row, "run": run_of(row)} for row in results.rows]
+    rows = results.rows
     scores = [key for key in results.columns if "_rmse" in key]
     wanted = ("run", "status", "steps", "seconds", *scores, "message")
     columns = [key for key in wanted if any(row.get(key) not in (None, "") for row in rows)]
@@ -220,11 +197,13 @@ def _print_runs(results: StudyResults) -> None:
 
 
 def _print_nothing(results: StudyResults) -> None:
-    print(f"{results.name}: no run has finished yet. See how far it is with `tausid study status`.")
+    print(f"{results.name}: no run has finished yet. See its progress with `tausid study status`.")
 
 
 def _describe_failures(results: StudyResults) -> str:
-    reasons = [str(row.get("message") or row["status"]) for row in results.rows if row["status"] == "failed"]
+    from tausid.results.study_results import StudyStatus
+
+    reasons = [str(row.get("message") or row["status"]) for row in results.rows if row["status"] == StudyStatus.FAILED]
     return f"{len(reasons)} of {len(results.rows)} failed, the first one: {reasons[0]}" if reasons else "None failed."
 
 
@@ -282,7 +261,7 @@ class _Shown:
         elif update.just_finished is not None:
             _print_line(f"{_describe_run(update.just_finished)}; {_progress(update)}")
         elif _waits_for_workers(update) and not self._waits:
-            _print_line("waiting for workers; the cluster has none")
+            _print_line("waiting for workers: the cluster has none yet")
         self._waits = _waits_for_workers(update)
 
 
@@ -333,7 +312,9 @@ def _best(update: StudyUpdate) -> str:
 
 
 def _describe_score(row: Mapping[str, Any]) -> str:
-    if row["status"] == "failed":
+    from tausid.results.study_results import StudyStatus
+
+    if row["status"] == StudyStatus.FAILED:
         return str(row["message"])
     named = {"validation": row.get("validation_rmse"), "test": row.get("test_rmse")}
     return ", ".join(f"{name} RMSE {value:.4g}" for name, value in named.items() if value is not None) or "no score"

@@ -14,27 +14,13 @@ from tausid.linear.tau_estimation import LINEAR_METHODS, TauEstimate, estimate_l
 
 
 def estimate(records: Sequence[Record], method: str, nx: str, hold: str, options: dict[str, Any]) -> TauEstimate:
-    """Estimate tau; what needs no training does not import what trains.
-
-    Args:
-        records: the training records.
-        method: `bla`, `spectrum`, `trained` or `cv`.
-        nx: order of the linear approximation or number of states, or `auto`.
-        hold: `zero` or `first`.
-        options: what was given for training or search.
-
-    Returns:
-        The estimate.
-
-    Raises:
-        ConfigError: `nx` is no number, an unknown method, or options that it does not take.
-    """
+    """Estimate tau; what needs no training does not import what trains."""
     if nx != "auto" and not nx.isdecimal():
         raise ConfigError(f"`--nx` must be a positive whole number or auto; got {nx!r}. Give the number of states.")
     order = nx if nx == "auto" else int(nx)
     if method in LINEAR_METHODS and not options:
         return estimate_linear_tau(records, method=method, nx=order, hold=hold)
-    from tausid.study.tau_search import estimate_tau
+    from tausid.study.tau_by_training import estimate_tau
 
     if method == "cv":
         options = {"out": Path("runs") / f"tau-{Path(records[0].name).stem}", **options}
@@ -44,15 +30,7 @@ def estimate(records: Sequence[Record], method: str, nx: str, hold: str, options
 
 
 def estimate_dict(found: TauEstimate, record: Record) -> dict[str, Any]:
-    """The estimate as plain JSON values.
-
-    Args:
-        found: the estimate.
-        record: the training record, for the names of its outputs.
-
-    Returns:
-        Its values; `bla` where there is a linear approximation, `trials` where there was a search.
-    """
+    """The estimate as plain JSON values."""
     content: dict[str, Any] = {
         "tau": found.tau,
         "tau_per_state": found.tau_per_state.tolist(),
@@ -77,15 +55,7 @@ def estimate_dict(found: TauEstimate, record: Record) -> dict[str, Any]:
 
 
 def describe_estimate(found: TauEstimate, record: Record) -> dict[str, str]:
-    """The estimate in words.
-
-    Args:
-        found: the estimate.
-        record: the training record, for the names of its outputs.
-
-    Returns:
-        Sentences by what they are about.
-    """
+    """The estimate in words."""
     low, high = found.spread
     words = {
         "tau": f"{found.tau:.4g} s",

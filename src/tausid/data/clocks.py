@@ -10,10 +10,22 @@ from tausid.data.records import UNIFORM_TOLERANCE, Record
 from tausid.errors import ConfigError, DataError
 from tausid.shapes import Float, Int
 
-# A step longer than this many of its record's median steps is a gap: what the inputs did in it is not known.
+# A step longer than this many median steps is a gap: what the inputs did in it is not known.
 GAP_STEPS = 10.0
-# Outputs on a new clock are interpolated between measured ones that are at most this many of its steps apart.
+# A step longer than this many median steps has lost samples.
+LOST_STEPS = 1.5
+# Outputs are interpolated between measured ones that are at most this many steps apart.
 NEAR_STEPS = 2.5
+
+
+def find_gaps(steps: Float[np.ndarray, "n"], ts: float, *, longest: float | None = None) -> Int[np.ndarray, "gaps"]:
+    """Which steps of a clock are gaps: longer than `longest` seconds, by default ten median steps `ts`."""
+    return np.flatnonzero(steps > (GAP_STEPS * ts if longest is None else longest))
+
+
+def count_lost(steps: Float[np.ndarray, "n"], ts: float) -> int:
+    """How many samples are lost between those that are there."""
+    return int(np.round(steps[steps > LOST_STEPS * ts] / ts - 1.0).sum())
 
 
 def has_one_clock(records: Sequence[Record], *, ts: float | None = None) -> bool:
@@ -55,13 +67,13 @@ def split_at_gaps(record: Record, *, least: int = 2, max_gap: float | None = Non
         >>> [part.name for part in split_at_gaps(record)]
         ['record[0:3]', 'record[3:5]']
     """
-    limit = GAP_STEPS * record.ts if max_gap is None else max_gap
-    ends = [*(np.flatnonzero(np.diff(record.t) > limit) + 1).tolist(), len(record)]
+    ends = [*(find_gaps(np.diff(record.t), record.ts, longest=max_gap) + 1).tolist(), len(record)]
     if len(ends) == 1:
         return (record,)
     pairs = [(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True) if b - a >= max(least, 2)]
     parts = [record.part(a, b) for a, b in pairs if not np.isnan(record.y[a:b]).all(axis=0).any()]
     if not parts:
+        limit = GAP_STEPS * record.ts if max_gap is None else max_gap
         raise DataError(
             f"record {record.name!r} must have a stretch of {least} samples without a gap; its {len(ends)} stretches "
             f"are shorter (a step above {limit:g} s is a gap). Use a shorter horizon, or raise max_gap."

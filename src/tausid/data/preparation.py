@@ -12,14 +12,14 @@ from fractions import Fraction
 
 import numpy as np
 
+from tausid.checks import check_choice, check_number
+from tausid.data.clocks import NEAR_STEPS
 from tausid.data.records import Record
-from tausid.errors import ConfigError, DataError, unknown_name
+from tausid.errors import ConfigError, DataError
 from tausid.shapes import Bool, Float
 
 # A new sampling rate must be this ratio of whole numbers, at most, to the old one.
 LARGEST_RATIO = 20_000
-# Between samples further apart than this many median steps there is a gap, and no output is interpolated.
-GAP_STEPS = 2.5
 # Half the length of the low-pass, in samples of the slower clock; `scipy.signal.resample_poly` designs it so.
 FILTER_SAMPLES = 10
 
@@ -44,8 +44,7 @@ def trim(record: Record, start: float = -np.inf, stop: float = np.inf, *, unit: 
         >>> trim(Record.from_arrays([1, 2, 3, 4], [1, 2, 3, 4], ts=0.5), 0.5, 1.5).t
         array([0.5, 1. ])
     """
-    if unit not in ("s", "samples"):
-        raise ConfigError(unknown_name("unit", unit, ("s", "samples")))
+    check_choice("unit", unit, ("s", "samples"))
     if np.isnan(start) or np.isnan(stop):
         raise ConfigError(f"`trim` must have numbers as limits; got {start} and {stop}. Give seconds or samples.")
     clock = record.t if unit == "s" else np.arange(len(record))
@@ -79,13 +78,11 @@ def detrend(record: Record, kind: str = "constant", *, channels: Sequence[str] |
         >>> detrend(Record.from_arrays([1, 3], [5, 9], ts=1.0)).y[:, 0]
         array([-2.,  2.])
     """
-    if kind not in ("constant", "linear"):
-        raise ConfigError(unknown_name("trend", kind, ("constant", "linear")))
+    check_choice("trend", kind, ("constant", "linear"))
     known = (*record.input_names, *record.output_names)
     chosen = known if channels is None else tuple(channels)
     for name in chosen:
-        if name not in known:
-            raise ConfigError(unknown_name("channel", name, known))
+        check_choice("channel", name, known)
     values, removed = np.concatenate([record.u, record.y], axis=1), []
     for i, name in enumerate(known):
         if name in chosen:
@@ -105,9 +102,6 @@ def decimate(record: Record, factor: int) -> Record:
     Args:
         record: the record, with one clock.
         factor: how many samples become one.
-
-    Returns:
-        The shorter record.
 
     Raises:
         ConfigError: a factor that is no whole number of at least 1.
@@ -139,7 +133,7 @@ def resample(record: Record, ts: float) -> Record:
         ConfigError: `ts` is not positive, or in no such ratio.
         DataError: an irregular clock, or fewer than two samples are left.
     """
-    _check_ts(ts)
+    check_number("ts", ts, positive=True)
     _check_uniform(record, "resampled")
     old = _mean_step(record)
     ratio = Fraction(old / ts).limit_denominator(LARGEST_RATIO)
@@ -158,8 +152,8 @@ def resample(record: Record, ts: float) -> Record:
 def interpolate(record: Record, ts: float, *, inputs: str = "hold") -> Record:
     """Bring a record with an irregular clock onto a uniform one; no filter, so nothing guards against aliasing.
 
-    Outputs lie on straight lines between neighbours; they are missing where a neighbour is, and in gaps of more than
-    2.5 median steps.
+    Outputs lie on straight lines between neighbours; they are missing where a neighbour is missing, or where the
+    neighbours are more than 2.5 median steps apart.
 
     Args:
         record: the record.
@@ -173,9 +167,8 @@ def interpolate(record: Record, ts: float, *, inputs: str = "hold") -> Record:
         ConfigError: `ts` is not positive, or an unknown way.
         DataError: fewer than two samples are left, or an output has none.
     """
-    _check_ts(ts)
-    if inputs not in ("hold", "linear"):
-        raise ConfigError(unknown_name("interpolation", inputs, ("hold", "linear")))
+    check_number("ts", ts, positive=True)
+    check_choice("interpolation", inputs, ("hold", "linear"))
     steps = (record.t[-1] - record.t[0]) / ts
     if steps > 1e9:
         raise ConfigError(f"`ts` must give at most 1e9 samples; {ts:g} s gives {steps:.3g}. Choose a longer one.")
@@ -184,11 +177,11 @@ def interpolate(record: Record, ts: float, *, inputs: str = "hold") -> Record:
     left = np.clip(np.searchsorted(record.t, clock, side="right") - 1, 0, len(record) - 2)
     share = np.clip((clock - record.t[left]) / (record.t[left + 1] - record.t[left]), 0.0, 1.0)[:, None]
     u = _between(record.u, left, np.floor(share) if inputs == "hold" else share)
-    in_gap = (record.t[left + 1] - record.t[left] > GAP_STEPS * record.ts)[:, None] & (share > 0) & (share < 1)
-    y = np.where(in_gap, np.nan, _between(record.y, left, share))
+    far = (record.t[left + 1] - record.t[left] > NEAR_STEPS * record.ts)[:, None] & (share > 0) & (share < 1)
+    y = np.where(far, np.nan, _between(record.y, left, share))
     made = replace(record, u=u, y=y, t=clock)
-    lost = int(in_gap.sum())
-    return _with_step(made, f"interpolate {ts:.9g} {inputs}: {_clocks(record, made)}, {lost} outputs missing in gaps")
+    lost = f"outputs of {int(far.sum())} samples missing, far from measured ones"
+    return _with_step(made, f"interpolate {ts:.9g} {inputs}: {_clocks(record, made)}, {lost}")
 
 
 def split(record: Record, share: float) -> tuple[Record, Record]:
@@ -251,8 +244,7 @@ def prepare(record: Record, *steps: str) -> Record:
 
 def _apply(record: Record, step: str) -> Record:
     name, *arguments = step.split() or [""]
-    if name not in _STEPS:
-        raise ConfigError(unknown_name("step of preparation", name, _STEPS))
+    check_choice("step of preparation", name, _STEPS)
     usage, run = _STEPS[name]
     try:
         return run(record, arguments)
@@ -366,11 +358,6 @@ def _clocks(before: Record, after: Record) -> str:
 
 def _low_pass(before: Record, after: Record) -> str:
     return f"at {0.5 / max(before.ts, after.ts):.6g} Hz, ends affected for {FILTER_SAMPLES} samples"
-
-
-def _check_ts(ts: float) -> None:
-    if not (np.isfinite(ts) and ts > 0):
-        raise ConfigError(f"`ts` must be a positive number of seconds; got {ts!r}. Give the new sampling time.")
 
 
 def _check_uniform(record: Record, done: str) -> None:

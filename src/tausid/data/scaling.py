@@ -37,9 +37,6 @@ class Scaling:
         Args:
             records: the training records, and only those.
 
-        Returns:
-            The scaling.
-
         Raises:
             DataError: a channel is constant, named in the message.
 
@@ -58,36 +55,15 @@ class Scaling:
         return scaling
 
     def normalize_u(self, u: Float[np.ndarray, "*N nu"]) -> Float[np.ndarray, "*N nu"]:
-        """Inputs from physical to normalized units.
-
-        Args:
-            u: inputs in physical units, channels last.
-
-        Returns:
-            Inputs in normalized units.
-        """
+        """Inputs from physical to normalized units; u: channels last."""
         return (u - self.u_mean) / self.u_std
 
     def normalize_y(self, y: Float[np.ndarray, "*N ny"]) -> Float[np.ndarray, "*N ny"]:
-        """Outputs from physical to normalized units.
-
-        Args:
-            y: outputs in physical units, channels last.
-
-        Returns:
-            Outputs in normalized units.
-        """
+        """Outputs from physical to normalized units; y: channels last."""
         return (y - self.y_mean) / self.y_std
 
     def physical_y(self, y: Float[np.ndarray, "*N ny"]) -> Float[np.ndarray, "*N ny"]:
-        """Outputs from normalized to physical units.
-
-        Args:
-            y: outputs in normalized units, channels last.
-
-        Returns:
-            Outputs in physical units.
-        """
+        """Outputs from normalized to physical units; y: channels last."""
         return y * self.y_std + self.y_mean
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,42 +15,25 @@ from tausid.errors import ConfigError, DataError
 
 @dataclass(frozen=True)
 class Columns:
-    """How a file is to be read.
+    """How a file is to be read."""
 
-    Args:
-        inputs: input columns.
-        outputs: output columns.
-        ts: sampling time in seconds.
-        time: time column, instead of `ts`.
-        units: unit of each channel by its name.
-        fill: what to do about missing inputs.
-        prepare: steps of preparation, in order.
-    """
-
-    inputs: Sequence[str] | None
-    outputs: Sequence[str] | None
-    ts: float | None
-    time: str | None
-    units: Mapping[str, str] | None = None
-    fill: str | None = None
-    prepare: Sequence[str] | None = None
+    inputs: Sequence[str] | None  # input columns
+    outputs: Sequence[str] | None  # output columns
+    ts: float | None  # sampling time in seconds
+    time: str | None  # time column, instead of `ts`
+    units: Mapping[str, str] | None = None  # unit of each channel by its name
+    fill: str | None = None  # what to do about missing inputs
+    prepare: Sequence[str] | None = None  # steps of preparation, in order
 
 
 @dataclass(frozen=True)
 class FitData:
-    """What a fit is given.
+    """What a fit is given."""
 
-    Args:
-        train: the training records.
-        validation: records to choose the best model with; may be empty.
-        tests: records to score at the end; may be empty.
-        name: what to call the data.
-    """
-
-    train: tuple[Record, ...]
-    validation: tuple[Record, ...]
-    tests: tuple[Record, ...]
-    name: str
+    train: tuple[Record, ...]  # the training records
+    validation: tuple[Record, ...]  # records to choose the best model with; may be empty
+    tests: tuple[Record, ...]  # records to score at the end; may be empty
+    name: str  # what to call the data
 
 
 def read_record(data: str, columns: Columns) -> Record:
@@ -90,10 +74,10 @@ def read_part(data: Sequence[str], columns: Columns, part: str | None) -> tuple[
     known = _known_dataset(data)
     if known is None:
         if part is not None:
-            raise ConfigError(f"`--part` is for known datasets, @NAME; {data[0]} is a file. Leave it out.")
+            raise ConfigError(f"`part` is for datasets by name, @NAME; {data[0]} is a file. Leave it out.")
         return read_records(data, columns)
     if part not in (None, "train", "test"):
-        raise ConfigError(f"`--part` must be train or test; got {part!r}. Choose one of these.")
+        raise ConfigError(f"`part` must be train or test; got {part!r}. Choose one of these.")
     dataset = _load(known, columns)
     return _prepared((dataset.train,) if part == "train" else dataset.tests, columns)
 
@@ -129,8 +113,8 @@ def read_fit_data(
     """Training data and, where there are any, validation and test data."""
     known = _known_dataset(data)
     if known is not None:
-        others = {"--test": test, "--test-input": test_inputs, "--test-output": test_outputs}
-        dataset = _load(known, columns, **others, **{"--validation": validation})
+        others = {"test": test, "test input": test_inputs, "test output": test_outputs, "validation": validation}
+        dataset = _load(known, columns, **others)
         return FitData(_prepared((dataset.train,), columns), (), _prepared(dataset.tests, columns), dataset.name)
     train = read_records(data, columns)
     held_out = read_records(validation, columns) if validation else ()
@@ -138,9 +122,7 @@ def read_fit_data(
     if not test and not test_inputs and not test_outputs:
         return FitData(train, held_out, (), name)
     if not test and not test_outputs:
-        raise DataError(
-            "test columns of the same file must include an output; got only --test-input. Add --test-output."
-        )
+        raise DataError("test columns of the same file must include an output; got only inputs. Name a test output.")
     also = replace(columns, inputs=test_inputs or columns.inputs, outputs=test_outputs or columns.outputs, units=None)
     return FitData(train, held_out, read_records(test or data, also), name)
 
@@ -149,25 +131,26 @@ def _known_dataset(data: Sequence[str]) -> str | None:
     named = [item for item in data if item.startswith("@")]
     if named and len(data) > 1:
         raise ConfigError(
-            f"a known dataset must come alone; got {' '.join(data)}. Give {named[0]}, or files and folders."
+            f"a dataset by name must be the only data; got {' '.join(data)}. Give {named[0]}, or files and folders."
         )
     return named[0] if named else None
 
 
-def source_files(data: Sequence[str]) -> list[str]:
-    """The files behind what was given: those of folders and of known datasets, too."""
+def source_sums(data: Sequence[str]) -> dict[str, str]:
+    """sha256 of the files behind what was given, by their names: those of folders and of known datasets, too."""
     from tausid.data import datasets
 
-    known = [str(path) for item in data if item.startswith("@") for path in datasets.fetch(item.removeprefix("@"))]
-    return [*known, *(path for item in data if not item.startswith("@") for path in _files(item))]
+    known = [path for item in data if item.startswith("@") for path in datasets.fetch(item.removeprefix("@"))]
+    files = [*known, *(Path(path) for item in data if not item.startswith("@") for path in _files(item))]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def _load(data: str, columns: Columns, **options: Any) -> Dataset:
     """A known dataset; options that describe a file are refused, not ignored."""
-    described = {"--input": columns.inputs, "--output": columns.outputs, "--ts": columns.ts, "--time": columns.time}
-    for name, value in {**described, "--unit": columns.units, "--fill": columns.fill, **options}.items():
+    described = {"input": columns.inputs, "output": columns.outputs, "ts": columns.ts, "time": columns.time}
+    for name, value in {**described, "unit": columns.units, "fill": columns.fill, **options}.items():
         if value:
-            raise ConfigError(f"`{name}` is for files; {data} is a known dataset with its own channels. Leave it out.")
+            raise ConfigError(f"`{name}` is for files; {data} is a dataset with channels of its own. Leave it out.")
     from tausid.data import datasets
 
     return datasets.load(data.removeprefix("@"))

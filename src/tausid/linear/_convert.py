@@ -7,21 +7,14 @@ import warnings
 import numpy as np
 from scipy.linalg import expm, logm
 
-from tausid.errors import ConfigError, unknown_name
 from tausid.shapes import Bool, Float
 
-# What the input does between samples. The names are those of `tausid.holds`, which needs JAX; this must not.
+# What the input does between samples. The names are those of `engine/holds.py`, which needs JAX; this must not.
 HOLDS = ("zero", "first")
 # A mode that keeps less than this share of itself over one sample is a pole at zero, as far as data can tell.
 ZERO_POLE = 1e-3
 # Pairs whose angle is within this share of pi of the negative real axis count as being on it.
 NEGATIVE_ANGLE = 1e-2
-
-
-def check_hold(hold: str) -> None:
-    """Check the name of a hold."""
-    if hold not in HOLDS:
-        raise ConfigError(unknown_name("hold", hold, HOLDS))
 
 
 def lacks_counterpart(poles: np.ndarray) -> Bool[np.ndarray, "n"]:

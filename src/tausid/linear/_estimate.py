@@ -7,10 +7,11 @@ from typing import TypeAlias
 
 import numpy as np
 
+from tausid.checks import check_choice
 from tausid.data.records import Record, Records, as_records, check_same_channels
 from tausid.data.scaling import Scaling
 from tausid.errors import ConfigError, DataError
-from tausid.linear._convert import check_hold, lacks_counterpart, state_offset, to_continuous
+from tausid.linear._convert import HOLDS, lacks_counterpart, state_offset, to_continuous
 from tausid.linear._filter import simulate_states
 from tausid.linear._model import LinearModel, check_clock
 from tausid.linear._output_error import (
@@ -106,7 +107,7 @@ def estimate_bla(
 
 def _check(records: Records, nx: int | str, hold: str, feedthrough: bool) -> tuple[Record, ...]:
     several = as_records(records)
-    check_hold(hold)
+    check_choice("hold", hold, HOLDS)
     if nx != "auto" and (isinstance(nx, bool) or not isinstance(nx, int | np.integer) or nx < 1):
         raise ConfigError(f'`nx` must be a positive integer or "auto"; got {nx!r}. Give the number of states.')
     if hold == "first" and not feedthrough:

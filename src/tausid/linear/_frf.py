@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tausid.checks import check_whole
 from tausid.data.records import Record, Records, as_records, check_same_channels
 from tausid.errors import ConfigError, DataError
 from tausid.linear._model import check_clock
@@ -61,9 +62,6 @@ def estimate_frf(
         excited: lines whose input amplitude is below this share of the largest, in any record or period, are
             left out; from 0 to below 1.
 
-    Returns:
-        The frequency response.
-
     Raises:
         ConfigError: `period`, `skip_periods` or `excited` is out of range.
         DataError: several inputs, missing outputs, unequal clocks, no whole period left, or no excited line.
@@ -90,10 +88,8 @@ def estimate_frf(
 
 
 def _check(records: tuple[Record, ...], period: int, skip_periods: int, excited: float) -> None:
-    if isinstance(period, bool) or not isinstance(period, int | np.integer) or period < 2:
-        raise ConfigError(f"`period` must be a whole number of samples, at least 2; got {period!r}. Count them.")
-    if isinstance(skip_periods, bool) or not isinstance(skip_periods, int | np.integer) or skip_periods < 0:
-        raise ConfigError(f"`skip_periods` must be a whole number, zero or more; got {skip_periods!r}. Count them.")
+    check_whole("period", period, 2)
+    check_whole("skip_periods", skip_periods, 0)
     if not 0.0 <= excited < 1.0:
         raise ConfigError(f"`excited` must be a share from 0 to below 1; got {excited!r}. Leave it at {EXCITED:g}.")
     check_same_channels(records)

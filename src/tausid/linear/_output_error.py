@@ -39,17 +39,11 @@ STEP_TOLERANCE = 1e-7
 
 @dataclass(frozen=True)
 class Effort:
-    """How hard to search for the least simulation error.
+    """How hard to search for the least simulation error."""
 
-    Args:
-        starts: how many start values to refine, the best first: the error has local minima.
-        searches: how often the local coordinates may be laid anew.
-        steps: evaluations of the error per search.
-    """
-
-    starts: int
-    searches: int
-    steps: int
+    starts: int  # how many start values to refine, the best first: the error has local minima
+    searches: int  # how often the local coordinates may be laid anew
+    steps: int  # evaluations of the error per search
 
 
 THOROUGH = Effort(starts=2, searches=5, steps=40)
@@ -89,27 +83,16 @@ class Span:
 
 @dataclass(frozen=True, eq=False)
 class OutputErrorFit:
-    """The best simulation for one choice of A and C, in normalized units.
+    """The best simulation for one choice of A and C, in normalized units."""
 
-    Args:
-        A: state matrix, discrete time.
-        B: input matrix.
-        C: output matrix.
-        D: feedthrough.
-        x0: initial state of each record, shape (records, nx).
-        residual: measured minus simulated known outputs, over the square root of their count.
-        starts: per record, the span of what its initial state can do.
-        span: the span of what B and D can do beyond that.
-    """
-
-    A: Float[np.ndarray, "nx nx"]
-    B: Float[np.ndarray, "nx nu"]
-    C: Float[np.ndarray, "ny nx"]
-    D: Float[np.ndarray, "ny nu"]
-    x0: Float[np.ndarray, "records nx"]
-    residual: Float[np.ndarray, "rows"]
-    starts: tuple[Span, ...]
-    span: Span
+    A: Float[np.ndarray, "nx nx"]  # state matrix, discrete time
+    B: Float[np.ndarray, "nx nu"]  # input matrix
+    C: Float[np.ndarray, "ny nx"]  # output matrix
+    D: Float[np.ndarray, "ny nu"]  # feedthrough
+    x0: Float[np.ndarray, "records nx"]  # initial state of each record, shape (records, nx)
+    residual: Float[np.ndarray, "rows"]  # measured minus simulated known outputs, over the square root of their count
+    starts: tuple[Span, ...]  # per record, the span of what its initial state can do
+    span: Span  # the span of what B and D can do beyond that
 
     @property
     def error(self) -> float:

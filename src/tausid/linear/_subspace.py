@@ -41,19 +41,12 @@ class Signals:
 
 @dataclass(frozen=True, eq=False)
 class Subspace:
-    """Singular values and left singular vectors of the projected future outputs, and their horizon.
+    """Singular values and left singular vectors of the projected future outputs, and their horizon."""
 
-    Args:
-        values: singular values relative to the size of the future outputs, descending.
-        vectors: left singular vectors, shape (horizon ny, ...).
-        excitation: rank of the future inputs; a sine has two.
-        ny: number of outputs.
-    """
-
-    values: Float[np.ndarray, "r"]
-    vectors: Float[np.ndarray, "rows r"]
-    excitation: int
-    ny: int
+    values: Float[np.ndarray, "r"]  # singular values relative to the size of the future outputs, descending
+    vectors: Float[np.ndarray, "rows r"]  # left singular vectors, shape (horizon ny, ...)
+    excitation: int  # rank of the future inputs; a sine has two
+    ny: int  # number of outputs
 
     @property
     def rank(self) -> int:

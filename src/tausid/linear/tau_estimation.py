@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import expm
 
+from tausid.checks import check_choice
 from tausid.data.clocks import has_one_clock, median_step, on_one_clock
 from tausid.data.records import Record, Records, as_records
 from tausid.data.scaling import Scaling
 from tausid.display import html_table
-from tausid.errors import ConfigError, unknown_name
 from tausid.linear import LinearModel, estimate_bla, state_offset
 from tausid.shapes import Float
 
@@ -27,12 +27,12 @@ LINEAR_SAMPLES = 200_000
 
 @dataclass(frozen=True)
 class TauTrial:
-    """One fit of a search for tau.
+    """One fit of a cross-validation of tau.
 
     Args:
         ts_over_tau: the sampling time in units of the tau that was tried.
         score: normalized free-run error over held-out data; infinite where nothing simulated.
-        status: how the fit ended; `stopped early` where it was hopeless.
+        status: how the fit ended, as in the results of a study.
     """
 
     ts_over_tau: float
@@ -97,8 +97,7 @@ def estimate_linear_tau(
         >>> round(estimate_linear_tau(Record.from_arrays(np.sin(t), y, ts=0.1), nx=1).tau, 1)  # 1 / omega
         1.0
     """
-    if method not in LINEAR_METHODS:
-        raise ConfigError(unknown_name("method", method, LINEAR_METHODS))
+    check_choice("method", method, LINEAR_METHODS)
     several = as_records(records)
     if several[0].nu == 0:
         return _of_outputs(several)
@@ -159,8 +158,7 @@ def tau_of_model(
     x0: Float[np.ndarray, "records nx"] | None = None,
 ) -> tuple[float, Float[np.ndarray, "nx"]]:
     """Tau of a linear model's states in the model's own basis, over the inputs of records."""
-    if method not in LINEAR_METHODS:
-        raise ConfigError(unknown_name("method", method, LINEAR_METHODS))
+    check_choice("method", method, LINEAR_METHODS)
     several = as_records(records)
     if method == "spectrum":
         moments = [_moment_of_spectrum(model, record) for record in several]

@@ -11,7 +11,7 @@ from tausid.shapes import Float
 
 # How many of the states seen in training an estimate also begins from, and by which factor their minimum must be lower
 # than that from the expected state: what is about as likely would only change the estimate with chance.
-TRIED_SEEN, MUCH_LOWER = 3, 0.5
+TRIED_SEEN, MUCH_LOWER = 2, 0.5
 # Damping, relative to the diagonal of J'J: at the start, and its factors after a good and a bad step.
 FIRST_DAMPING, LESS, MORE = 1e-2, 0.2, 4.0
 # Added to the diagonal, so that states that nothing depends on stay where they are.
@@ -19,7 +19,7 @@ FLOOR = 1e-8
 # Most steps, and most trials of a step with more and more damping.
 STEPS, TRIALS = 100, 12
 # Relative decrease of the error that counts as converged.
-TOLERANCE = 1e-9
+TOLERANCE = 1e-7
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +45,15 @@ class SimulationError:
         away = self.tightness @ (x0 - self.expected)
         return self.system.cost(self.theta, x0[None], self.samples) + float(away @ away)
 
+    def of_each(self, states: Float[np.ndarray, "n nx"]) -> Float[np.ndarray, "n"]:
+        """The error of each of several states, simulated side by side."""
+        count, one = len(states), self.samples
+        u, y, w, dt = (np.concatenate([array] * count) for array in (one.u, one.y, one.w, one.dt))
+        _, y_hat = self.system.simulate(self.theta, states, Samples(np.repeat(one.lengths, count), u, y, w, dt))
+        squares = (w * (y_hat - y) ** 2).reshape(count, -1).sum(axis=1)
+        away = (states - self.expected) @ self.tightness.T
+        return np.where(np.isnan(squares), np.inf, squares) + np.sum(away**2, axis=1)
+
     def equations(self, x0: Float[np.ndarray, "nx"]) -> tuple[Float[np.ndarray, "nx nx"], Float[np.ndarray, "nx"]]:
         """`J'J` and `J'r`."""
         found = self.system.normal(self.theta, x0[None], self.samples, only_states=True)
@@ -58,8 +67,7 @@ def find_state(
     """The state with the lowest error near a guess, or near one of the states seen in training if much lower."""
     state, lowest = _minimize(error, guess)
     if seen.any():  # zeros stand for none
-        costs = [error(start) for start in seen]
-        for start in seen[np.argsort(costs, kind="stable")[:TRIED_SEEN]]:
+        for start in seen[np.argsort(error.of_each(seen), kind="stable")[:TRIED_SEEN]]:
             other, found = _minimize(error, start)
             if found < MUCH_LOWER * lowest:
                 state, lowest = other, found

@@ -9,16 +9,27 @@ import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from tausid.errors import ConfigError, unknown_name
-from tausid.storage import csv_table, write_text
+from tausid.storage import write_table
 
 RESULTS = "results.csv"
+
+
+class StudyStatus(StrEnum):
+    """What the status of a run may be beside that of its training."""
+
+    FAILED = "failed"
+    BUSY = "busy"
+
+
 OUTCOME = (
-    "ts_over_tau", "seed", "status", "steps", "best_step", "seconds", "cpu_seconds", "train_rmse", "validation_rmse",
-    "test_rmse", "tau_seconds", "structure", "consensus", "version", "run", "model", "message",
+    "seed", "status", "steps", "best_step", "seconds", "cpu_seconds", "train_rmse", "validation_rmse", "test_rmse",
+    "validation_nrmse", "tau_seconds", "final_ts_over_tau", "structure", "consensus", "version", "run", "model",
+    "message",
 )  # fmt: skip
 SCORES_END = OUTCOME.index("test_rmse") + 1  # where further scores have their place
 # What runs are compared by, the best first.
@@ -46,14 +57,7 @@ class StudyResults:
     def axes(self) -> tuple[str, ...]:
         """What tells the runs apart beside the seed: the variant and those axes that have several values."""
         asked = [key for key in self.columns if key not in OUTCOME and not _is_score(key)]
-        if self._ratio_is_asked():
-            asked.append("ts_over_tau")
         return tuple(key for key in asked if key == "variant" or len({str(row.get(key)) for row in self.rows}) > 1)
-
-    def _ratio_is_asked(self) -> bool:
-        """Ts/tau may be an axis or what came out of training; the names of runs, made of their axes, say which."""
-        names = [run_of(row) for row in self.rows if run_of(row)]
-        return not names or any("ts_over_tau=" in name for name in names)
 
     @property
     def score(self) -> str:
@@ -120,11 +124,6 @@ class StudyResults:
         ]
 
 
-def run_of(row: Mapping[str, Any]) -> str:
-    """The name of a row's run; where a table has none, as those of before, its model's folder."""
-    return str(row.get("run") or str(row.get("model") or "").removesuffix("/model.safetensors"))
-
-
 def scores_of(rows: Iterable[Mapping[str, Any]], score: str = "test_rmse") -> list[float]:
     """The scores of those rows that have one."""
     values = [row.get(score) for row in rows]
@@ -136,9 +135,6 @@ def read_results(folder: str | os.PathLike[str]) -> StudyResults:
 
     Args:
         folder: the study's folder, or the file itself.
-
-    Returns:
-        The finished runs.
 
     Raises:
         ConfigError: there is no such file, or it is none of a study.
@@ -164,9 +160,7 @@ def write_results(folder: Path, results: StudyResults) -> Path:
     axes = [key for key in results.columns if key not in OUTCOME and not _is_score(key)]
     scores = [key for key in results.columns if _is_score(key) and key not in OUTCOME]
     header = [*axes, *OUTCOME[:SCORES_END], *scores, *OUTCOME[SCORES_END:]]
-    return write_text(
-        folder / RESULTS, csv_table(header, [[_text(row.get(key)) for key in header] for row in results.rows])
-    )
+    return write_table(folder / RESULTS, header, [[_text(row.get(key)) for key in header] for row in results.rows])
 
 
 def _describe(scores: Sequence[float]) -> dict[str, Any]:

@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from tausid.errors import ConfigError, ExecutorError, StorageError, TausidError
-from tausid.results.study_results import RESULTS, StudyResults, write_results
+from tausid.results.study_results import RESULTS, StudyResults, StudyStatus, write_results
 from tausid.storage import check_writable, write_text
 from tausid.study.executors import open_workers, worker_deaths
 from tausid.study.locks import alone
-from tausid.study.source import load_source
+from tausid.study.one_run import Job, check_job, execute, version
 from tausid.study.spec import RunPlan, StudySpec, read_spec
 from tausid.study.store import JOURNAL, Counts, Store, Taken
-from tausid.study.work import Job, check_job, execute, version
+from tausid.study.study_data import load_source
 from tausid.training.checkpoint import fingerprint
 from tausid.training.processes import check_workers
+from tausid.training.run_state import Status
 
 RUNS = "runs"
 SPEC = "study.toml"
@@ -83,9 +84,6 @@ def run_study(
         resume: go on with a study that was begun.
         report: called when something happened, and twice a second.
 
-    Returns:
-        All finished runs.
-
     Raises:
         ConfigError: the spec breaks a rule, `out` holds a study and `resume` was not asked for, or it is at work.
         DataError: the data are not available, or break a rule.
@@ -118,15 +116,12 @@ def study_counts(folder: str | os.PathLike[str], *, storage: str | None = None) 
         folder: the study's folder.
         storage: URL of the database, where the study has one instead of a journal.
 
-    Returns:
-        The numbers.
-
     Raises:
         ConfigError: no study was begun there.
     """
     folder = Path(folder)
     if storage is None and not (folder / JOURNAL).exists():
-        raise ConfigError(f"a study must have been begun; {folder} has no {JOURNAL}. Run it with `tausid study run`.")
+        raise ConfigError(f"{folder} must hold a study; it has no {JOURNAL}. Start one with `tausid study run`.")
     return Store(_location(folder, storage), folder.resolve().name, create=False).counts()
 
 
@@ -218,7 +213,7 @@ def _outcome(future: Future[Any], taken: Taken) -> tuple[int, dict[str, Any] | N
     """
     if future.cancelled():
         raise ExecutorError(
-            f"runs must not be cancelled from outside; {taken.name!r} was, or its scheduler is gone. Go on with "
+            f"runs must not be cancelled from outside; {taken.name!r} was, or its scheduler is gone. Resume with "
             "--resume."
         )
     error = future.exception()
@@ -227,9 +222,9 @@ def _outcome(future: Future[Any], taken: Taken) -> tuple[int, dict[str, Any] | N
     if isinstance(error, StorageError):
         raise error
     outcome = future.result() if error is None else _failure(error, taken)
-    if outcome["status"] == "interrupted":
+    if outcome["status"] == Status.INTERRUPTED:
         raise KeyboardInterrupt
-    return taken.attempt, None if outcome["status"] == "busy" else outcome
+    return taken.attempt, None if outcome["status"] == StudyStatus.BUSY else outcome
 
 
 def _failure(error: BaseException, taken: Taken) -> dict[str, Any]:
@@ -238,7 +233,7 @@ def _failure(error: BaseException, taken: Taken) -> dict[str, Any]:
     if isinstance(error, worker_deaths()):
         reason = f"its worker died {taken.attempt} times; it may need more memory than there is"
     seconds = round(time.monotonic() - taken.began, 3)
-    return {"status": "failed", "seconds": seconds, "version": version(), "message": reason}
+    return {"status": StudyStatus.FAILED, "seconds": seconds, "version": version(), "message": reason}
 
 
 def _job(run: RunPlan, folder: Path) -> Job:
@@ -276,7 +271,7 @@ def _check_begun(folder: Path, *, resume: bool) -> None:
     begun = (folder / JOURNAL).exists()
     if begun and not resume:
         raise ConfigError(
-            f"`out` must be a folder without a study; {folder} holds one. Go on with it by --resume, or choose another "
+            f"`out` must be a folder without a study; {folder} holds one. Resume it with --resume, or choose another "
             "folder."
         )
     if not begun and (folder / RESULTS).exists() and not resume:

@@ -64,7 +64,7 @@ def _count_threads(client: Any, address: str) -> int:
         with contextlib.suppress(OSError):
             return sum(client.nthreads().values())
     raise ExecutorError(
-        f"the scheduler {address} must answer while a study runs; it does not any more. Start it again, then go on "
+        f"the scheduler {address} must answer while a study runs; it no longer does. Start it again, then resume "
         "with --resume."
     )
 

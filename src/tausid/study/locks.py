@@ -9,7 +9,6 @@ from pathlib import Path
 from tausid.errors import ConfigError, MissingExtraError, StorageError
 
 STUDY_LOCK = ".study.lock"
-RUN_LOCK = ".run.lock"
 
 
 @contextlib.contextmanager
@@ -43,7 +42,7 @@ def alone(folder: Path) -> Iterator[None]:
     with hold(folder / STUDY_LOCK, seconds=0.0) as held:
         if not held:
             raise ConfigError(
-                f"a study must be run by one process at a time; another one is at work in {folder}. Wait for it, or "
-                "look at it with `tausid study status`."
+                f"a study must be run by one process at a time; another process is running the one in {folder}. "
+                "Wait for it, or see its progress with `tausid study status`."
             )
         yield

@@ -19,7 +19,7 @@ from tausid.checks import check_whole
 from tausid.data.records import Records
 from tausid.errors import ConfigError, unknown_name
 from tausid.model.physics import find_physics
-from tausid.study.source import DataSource, sources_from_spec
+from tausid.study.study_data import DataSource, RecordSource, sources_from_spec
 from tausid.training.ensemble import check_ensemble
 from tausid.training.fitting import change_recipe
 from tausid.training.recipe import Recipe
@@ -67,7 +67,7 @@ class RunPlan:
     name: str
     labels: Mapping[str, Any]
     choices: Mapping[str, Any]
-    source: DataSource
+    source: DataSource | RecordSource
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class StudySpec:
         variants: choices made together, by the variant's name; may be empty.
     """
 
-    sources: Mapping[str, DataSource]
+    sources: Mapping[str, DataSource | RecordSource]
     settings: Mapping[str, Any]
     axes: Mapping[str, tuple[Any, ...]]
     variants: Mapping[str, Mapping[str, Any]]
@@ -119,9 +119,6 @@ def read_spec(path: str | os.PathLike[str]) -> StudySpec:
     Args:
         path: the file; paths of data in it are relative to its folder.
 
-    Returns:
-        The study.
-
     Raises:
         ConfigError: no such file, not TOML, an unknown key (the nearest known one is named), or a value that breaks
             its rule.
@@ -142,9 +139,6 @@ def parse_spec(content: Mapping[str, Any], *, folder: Path) -> StudySpec:
     Args:
         content: the file's keys and values.
         folder: where relative paths start.
-
-    Returns:
-        The study.
 
     Raises:
         ConfigError: an unknown key, or a value that breaks its rule.
@@ -203,7 +197,7 @@ def _range_values(key: str, kind: str, given: Any) -> list[Any]:
 def check_choices(choices: Mapping[str, Any]) -> None:
     """Check what one run is told, before hours go into the others."""
     if "seed" not in choices:
-        raise ConfigError("a study must say its seeds; got none. Add seed = { range = [0, 20] } to [axes].")
+        raise ConfigError("a study must have seeds; got none. Add seed = { range = [0, 20] } to [axes].")
     if "tau" in choices and "ts_over_tau" in choices:
         raise ConfigError("a run must have one tau; got `tau` and `ts_over_tau`. Leave one out.")
     tau, ratio = choices.get("tau", "bla"), choices.get("ts_over_tau", 1.0)
@@ -260,7 +254,7 @@ def _check_names(runs: Sequence[RunPlan]) -> None:
     """Every run has its own name, which is all that a resumed study knows it by."""
     if not runs:
         raise ConfigError(
-            "a study must have a run; an axis without values leaves none. Add values, or remove the axis."
+            "a study must have at least one run; an axis without values leaves none. Add values, or remove the axis."
         )
     name, count = Counter(run.name for run in runs).most_common(1)[0]
     if count == 1:
@@ -289,7 +283,7 @@ def _check_once(spec: StudySpec) -> None:
     for key in spec.axes:
         held = "settings" if key in spec.settings else next((v for v, t in spec.variants.items() if key in t), None)
         if held is not None:
-            raise ConfigError(f"`{key}` must be in one place; it is an axis and in {held!r} too. Remove one.")
+            raise ConfigError(f"`{key}` must be set once; it is an axis and in {held!r} as well. Remove one.")
 
 
 def _flat(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:

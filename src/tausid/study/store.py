@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tausid.errors import ConfigError, MissingExtraError, StorageError
+from tausid.results.study_results import StudyStatus
 from tausid.study.spec import RunPlan
 
 JOURNAL = "study.journal"
@@ -29,36 +30,22 @@ SECONDS_BETWEEN_SIGNS = 60.0
 
 @dataclass(frozen=True)
 class Taken:
-    """A run that this coordinator has taken.
+    """A run that this coordinator has taken."""
 
-    Args:
-        trial: the store's own record of it.
-        name: the run's name.
-        attempt: 1, or more where its worker died before.
-        began: when it was taken, on this process's clock.
-    """
-
-    trial: Any
-    name: str
-    attempt: int
-    began: float = field(default_factory=time.monotonic)
+    trial: Any  # the store's own record of it
+    name: str  # the run's name
+    attempt: int  # 1, or more where its worker died before
+    began: float = field(default_factory=time.monotonic)  # when it was taken, on this process's clock
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How many runs are in which state.
+    """How many runs are in which state."""
 
-    Args:
-        waiting: not begun.
-        running: taken by a coordinator.
-        finished: with an outcome other than `failed`.
-        failed: with the outcome `failed`.
-    """
-
-    waiting: int
-    running: int
-    finished: int
-    failed: int
+    waiting: int  # not begun
+    running: int  # taken by a coordinator
+    finished: int  # with an outcome other than `failed`
+    failed: int  # with the outcome `failed`
 
 
 class Store:
@@ -92,7 +79,9 @@ class Store:
     def counts(self) -> Counts:
         """How many runs are in which state."""
         trials = self._latest().values()
-        finished = [trial.user_attrs["outcome"]["status"] != "failed" for trial in trials if _is_finished(trial)]
+        finished = [
+            trial.user_attrs["outcome"]["status"] != StudyStatus.FAILED for trial in trials if _is_finished(trial)
+        ]
         waiting = sum(trial.state.name == "WAITING" for trial in trials)
         return Counts(waiting, len(trials) - waiting - len(finished), sum(finished), len(finished) - sum(finished))
 
@@ -156,14 +145,13 @@ class Store:
                 self._study.set_user_attr(f"sign of {self._owner}", time.time())
             self._signed = time.time()
 
-    def _plan(self, name: str, *, attempt: int, choices: Mapping[str, Any] | None) -> None:
-        told = {} if choices is None else {"choices": choices}
-        self._study.enqueue_trial({}, user_attrs={"run": name, "attempt": attempt, **told})
+    def _plan(self, name: str, *, attempt: int, choices: Mapping[str, Any]) -> None:
+        self._study.enqueue_trial({}, user_attrs={"run": name, "attempt": attempt, "choices": choices})
 
     def _put_back(self, trial: Any, *, attempt: int) -> None:
         held = trial.user_attrs
         if self._tell(trial.number, None, "FAIL"):
-            self._plan(held["run"], attempt=attempt, choices=held.get("choices"))
+            self._plan(held["run"], attempt=attempt, choices=held["choices"])
 
     def _close(self, number: int, outcome: Mapping[str, Any]) -> bool:
         score = outcome.get("validation_rmse")
@@ -184,18 +172,16 @@ class Store:
             self._study.set_user_attr("same", same)
         elif (change := _difference(held, same)) is not None:
             raise ConfigError(
-                f"a resumed study must have the settings and data it began with; {change} ({self.location}). Set it "
-                "back, or use another folder: runs of both would not compare."
+                f"a resumed study must keep its settings and data; {change} ({self.location}). Set it "
+                "back, or use another folder: the runs would not be comparable."
             )
 
     def _check_choices(self, run: RunPlan, trial: Any) -> None:
-        """A result must be of what its name says; journals of before hold no choices, and are left alone."""
-        held = trial.user_attrs.get("choices")
-        if held is None or _has_failed(trial):
-            return
-        if (change := _difference(held, _plain(run.choices))) is not None:
+        """A result must be of what its name says."""
+        change = _difference(trial.user_attrs["choices"], _plain(run.choices))
+        if change is not None and not _has_failed(trial):
             raise ConfigError(
-                f"run {run.name!r} must be told what it was told before; {change} ({self.location}). Set it back, give "
+                f"run {run.name!r} must keep its settings; {change} ({self.location}). Set them back, give "
                 "the changed variant another name, or use another folder."
             )
 
@@ -240,8 +226,8 @@ class Store:
         except (OSError, StorageInternalError, sqlalchemy.exc.SQLAlchemyError) as error:
             reason = getattr(error, "strerror", None) or str(error).strip().splitlines()[0]
             raise StorageError(
-                f"the study's store {self.location} must be writable; it is not: {reason}. What it held is whole; free "
-                "some space or mend its place, then go on with --resume."
+                f"the study's store {self.location} must be writable; it is not: {reason}. What was written is intact; "
+                "free some space or repair the place, then resume with --resume."
             ) from error
 
 
@@ -260,7 +246,7 @@ def _is_finished(trial: Any) -> bool:
 
 
 def _has_failed(trial: Any) -> bool:
-    return _is_finished(trial) and trial.user_attrs["outcome"]["status"] == "failed"
+    return _is_finished(trial) and trial.user_attrs["outcome"]["status"] == StudyStatus.FAILED
 
 
 def _counts_more(trial: Any, earlier: Any) -> bool:
@@ -303,7 +289,7 @@ def _open(location: str, name: str, *, shared: bool, create: bool) -> Any:
         if create:
             return optuna.create_study(study_name=name, storage=storage, load_if_exists=True)
         place = _without_password(location)
-        raise ConfigError(f"a study must have been begun; {place} holds none named {name!r}. Check both.") from None
+        raise ConfigError(f"{place} must hold the study {name!r}; it does not. Check both.") from None
 
 
 def _without_password(location: str) -> str:

@@ -78,13 +78,23 @@ def first_candidates(task: Task) -> list[Recipe]:
 
 
 def resized_candidates(task: Task, ranking: Sequence[Recipe], most_states: int) -> list[Recipe]:
-    """The best kinds with one state more and with fewer: a linear model takes states for what is nonlinear."""
+    """The linear model and the best kinds with one or two states more, and with fewer: modes come in pairs, and a
+    linear model takes states for what is nonlinear."""
     if not is_searched(task) or task.asked.structure.nx != AUTO:
         return []
     n = task.problem.recipe.structure.order
-    sizes = sorted({n + 1, n - 1, (n + 1) // 2} - {0, n})
+    sizes = sorted({n - 1, (n + 1) // 2, n + 1, n + 2} - {0, n})
+    linear = [recipe for recipe in ranking if is_linear(recipe)]
     best = [recipe for recipe in ranking if not is_linear(recipe)][:KINDS_TO_RESIZE]
-    return [recipe.with_structure(nx=nx) for recipe in best for nx in sizes if nx <= max(most_states, 1)]
+    return [recipe.with_structure(nx=nx) for recipe in (*linear, *best) for nx in sizes if nx <= max(most_states, 1)]
+
+
+def larger_candidates(task: Task, best: Recipe, most_states: int) -> list[Recipe]:
+    """The best candidate with still more states, where two more than the linear approximation has were better."""
+    n, nx = task.problem.recipe.structure.order, best.structure.order
+    if not is_searched(task) or task.asked.structure.nx != AUTO or not n + 2 <= nx < 2 * n + 2:
+        return []
+    return [best.with_structure(nx=more) for more in (nx + 1, nx + 2) if more <= most_states]
 
 
 def is_linear(recipe: Recipe) -> bool:

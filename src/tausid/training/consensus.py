@@ -45,9 +45,10 @@ class Consensus:
 def compare(members: Sequence[Model], records: Sequence[Record], seed: int) -> Consensus:
     """How far the members' simulations of probes lie from their median."""
     probes = [probe for record in records for probe in _probes(record, np.random.default_rng([seed, 2]))]
-    deviation = members[0].scaling.y_std
-    simulations = np.stack([_simulate(member, probes) / deviation for member in members])
-    away = np.clip(simulations - np.median(simulations, axis=0), -FAR, FAR)
+    simulations = np.stack([_simulate(member, probes) for member in members])
+    middle = np.median(simulations, axis=0)
+    deviation = np.maximum(members[0].scaling.y_std, middle.std(axis=0))  # a plant that integrates goes far with probes
+    away = np.clip((simulations - middle) / deviation, -FAR, FAR)
     return Consensus(np.sqrt(np.mean(away**2, axis=(1, 2))))
 
 

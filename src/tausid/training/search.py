@@ -13,6 +13,7 @@ from tausid.training.candidates import (
     first_candidates,
     is_linear,
     is_searched,
+    larger_candidates,
     resized_candidates,
 )
 from tausid.training.consensus import compare
@@ -30,6 +31,8 @@ BETTER = 0.98
 # Candidates within this factor of the best held-out error take part in the final fits, at most so many, with so many
 # fits in all.
 CLOSE, FINALISTS, FINAL_FITS = 1.1, 3, 6
+# Members that lie further apart than this, and than the linear model is wrong on held-out data, are not trusted.
+APART = 0.5
 # A fit has gone astray where its error on its own records is so many times the one of folds on what they did not see.
 ASTRAY = 1.5
 
@@ -71,10 +74,15 @@ def search(task: Task, session: Session, members: int = 1) -> Found:
 def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
     """The candidates that held-out data prefer."""
     first = first_candidates(task)
-    folds, resized = len(trials.splits), 2 * KINDS_TO_RESIZE if is_searched(task) else 0
+    folds, resized = len(trials.splits), 3 * KINDS_TO_RESIZE if is_searched(task) else 0
     trials.planned = (len(first) + resized) * folds + final_fits
     ranking = trials.race(first)
     ranking = _rank(trials, [*ranking, *trials.race(resized_candidates(task, ranking, trials.most_states))])
+    while more := larger_candidates(task, ranking[0], trials.most_states) if ranking else []:
+        trials.race(more)
+        ranking = _rank(trials, [*ranking, *more])
+        if ranking[0] not in more or trials.session.interrupted.is_set():
+            break
     return _finalists(trials, ranking) if ranking and not trials.session.interrupted.is_set() else []
 
 
@@ -87,7 +95,7 @@ def _finalists(trials: Trials, ranking: Sequence[Recipe]) -> list[Recipe]:
     lowest = trials.of(ranking[0]).lowest
     if not np.isfinite(lowest):
         return []
-    linear = next((recipe for recipe in ranking if is_linear(recipe)), None)
+    linear = min((r for r in ranking if is_linear(r)), key=lambda r: trials.of(r).lowest, default=None)
     if linear is not None and trials.of(linear).lowest * BETTER <= max(lowest, NEGLIGIBLE):
         return [linear]
     close = [recipe for recipe in ranking if trials.of(recipe).lowest <= CLOSE * max(lowest, NEGLIGIBLE)]
@@ -130,9 +138,10 @@ def _agree(task: Task, trials: Trials, fits: list[Job]) -> Found:
         consensus = compare([trials.model(job) for job in jury], task.problem.split.train, task.problem.seed)
         order = [i for i in consensus.order if i < len(sound)]
         distance = consensus.spread
-    linear = _linear_error(task, trials)
+    linear = _linear_error(trials)
     chosen = sound[order[0]]
-    if linear is not None and distance is not None and distance > linear[1] and not is_linear(chosen.recipe):
+    untrusted = distance is not None and linear is not None and distance > max(APART, linear[1])
+    if untrusted and linear is not None and not is_linear(chosen.recipe):
         job = Job(linear[0], None, 0, _steps(trials, linear[0]))
         trials.run([job])
         sound, order, chosen = [job], [0], job
@@ -159,12 +168,12 @@ def _folds_of(trials: Trials, recipe: Recipe) -> list[Job]:
     return [job for job in jobs if job in trials.done and trials.done[job].weights is not None]
 
 
-def _linear_error(task: Task, trials: Trials) -> tuple[Recipe, float] | None:
+def _linear_error(trials: Trials) -> tuple[Recipe, float] | None:
     """The linear candidate and its held-out error; None where none was tried to the end."""
-    for recipe in first_candidates(task):
-        if is_linear(recipe) and np.isfinite(trials.of(recipe).lowest):
-            return recipe, trials.of(recipe).lowest
-    return None
+    tried = {job.recipe for job in trials.done if is_linear(job.recipe)}
+    errors = {recipe: trials.of(recipe).lowest for recipe in tried}
+    best = min(errors, key=lambda recipe: (errors[recipe], recipe.structure.order), default=None)
+    return None if best is None or not np.isfinite(errors[best]) else (best, errors[best])
 
 
 def _held_out(trials: Trials, job: Job) -> float | None:

@@ -24,19 +24,12 @@ SILVERBOX_RATE_HZ = 610.35
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark.
+    """A benchmark."""
 
-    Args:
-        summary: one sentence on it.
-        files: sha256 sums by the names of its files.
-        read: makes the records from the paths of the files.
-        addresses: official addresses of a zip archive with the files, the best one first.
-    """
-
-    summary: str
-    files: dict[str, str]
-    read: Callable[[tuple[Path, ...]], Dataset]
-    addresses: tuple[str, ...]
+    summary: str  # one sentence on it
+    files: dict[str, str]  # sha256 sums by the names of its files
+    read: Callable[[tuple[Path, ...]], Dataset]  # makes the records from the paths of the files
+    addresses: tuple[str, ...]  # official addresses of a zip archive with the files, the best one first
 
 
 def find_files(name: str, *, folder: str | Path | None, timeout: float) -> tuple[Path, ...]:

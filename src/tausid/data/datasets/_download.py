@@ -13,14 +13,10 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tausid.errors import StorageError
 from tausid.storage import write_bytes
-
-if TYPE_CHECKING:
-    from requests import Response
 
 CACHE_VARIABLE = "TAUSID_CACHE"
 # A server that is silent for this long is given up, so that there is time for the next address.
@@ -37,34 +33,17 @@ class NotAvailableError(Exception):
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept: the folder that `TAUSID_CACHE` names, else one in the user's cache.
-
-    Returns:
-        The folder, which may not exist yet.
-    """
+    """Where downloads are kept: the folder that `TAUSID_CACHE` names, else one in the user's cache."""
     named = os.environ.get(CACHE_VARIABLE)
     if named:
         return Path(named).expanduser()
-    import pooch
+    import platformdirs
 
-    return Path(pooch.os_cache("tausid"))
+    return platformdirs.user_cache_path("tausid", appauthor=False)
 
 
 def download(name: str, sums: Mapping[str, str], addresses: Sequence[str], *, timeout: float) -> tuple[Path, ...]:
-    """Download files and keep them in the cache; they are written only when all of them are whole and checked.
-
-    Args:
-        name: the benchmark, which is also the name of its folder in the cache.
-        sums: sha256 sums by the names of the files.
-        addresses: addresses of a zip archive with the files, tried in this order.
-        timeout: most seconds for all addresses together.
-
-    Returns:
-        The paths of the files, in the order of `sums`.
-
-    Raises:
-        NotAvailableError: no address gave the files, or they cannot be kept.
-    """
+    """Download files and keep them in the cache; they are written only when all of them are whole and checked."""
     deadline = time.monotonic() + timeout
     silence = min(SILENCE_SECONDS, timeout / len(addresses))
     reasons = []
@@ -83,18 +62,7 @@ def download(name: str, sums: Mapping[str, str], addresses: Sequence[str], *, ti
 
 
 def unpack(archive: bytes, sums: Mapping[str, str]) -> dict[str, bytes]:
-    """The named files of a zip archive, from whatever folders they are in; nothing else is unpacked.
-
-    Args:
-        archive: the archive.
-        sums: sha256 sums by the names of the files.
-
-    Returns:
-        Contents by the names of the files.
-
-    Raises:
-        NotAvailableError: not a zip archive, a damaged one, or one without the files.
-    """
+    """The named files of a zip archive, from whatever folders they are in; nothing else is unpacked."""
     if archive.lstrip()[:1] == b"<":
         raise NotAvailableError("sent a web page where a zip archive was expected")
     try:
@@ -104,7 +72,7 @@ def unpack(archive: bytes, sums: Mapping[str, str]) -> dict[str, bytes]:
         raise
     except Exception as error:  # noqa: BLE001 - zipfile raises whatever it stumbles over in damaged bytes
         reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-        raise NotAvailableError(f"sent {len(archive)} bytes that are no complete zip archive ({reason})") from None
+        raise NotAvailableError(f"sent {len(archive)} bytes that are not a complete zip archive ({reason})") from None
 
 
 def _member(archive: zipfile.ZipFile, file: str, expected: str) -> bytes:
@@ -143,12 +111,12 @@ def _receive(address: str, name: str, silence: float, deadline: float) -> bytes:
     try:
         _wait(transfer, f"Downloading {name} from {urlsplit(address).hostname}", deadline)
     finally:
-        transfer.body.is_wanted = False
+        transfer.is_wanted = False
     if transfer.is_alive():
         raise NotAvailableError("did not send the whole archive in time")
     if transfer.error is not None:
         raise NotAvailableError(_explain(transfer.error, transfer))
-    return transfer.body.getvalue()
+    return bytes(transfer.body)
 
 
 def _wait(transfer: _Transfer, label: str, deadline: float) -> None:
@@ -159,7 +127,7 @@ def _wait(transfer: _Transfer, label: str, deadline: float) -> None:
     with _progress(label) as show:
         while transfer.is_alive() and time.monotonic() < deadline:
             transfer.join(REFRESH_SECONDS)
-            show(transfer.body.tell(), transfer.size.total)
+            show(len(transfer.body), transfer.total)
 
 
 @contextmanager
@@ -179,7 +147,7 @@ def _progress(label: str) -> Iterator[Callable[[int, int], None]]:
 
 
 class _Transfer(threading.Thread):
-    """One download into memory.
+    """One download into memory; certificates are checked, and redirections followed.
 
     It has a thread of its own, as a name server that is silent, or a server that sends a byte now and then, cannot be
     left from within. A transfer that is given up ends with its next bytes; it has no file open.
@@ -189,58 +157,29 @@ class _Transfer(threading.Thread):
         super().__init__(name="tausid download", daemon=True)
         self.address = address
         self.silence = silence
-        self.body = _Body()
-        self.size = _Size()
+        self.is_wanted = True
+        self.total = 0
+        self.body = bytearray()
         self.error: Exception | None = None
-        self.responses: list[Response] = []
 
     def run(self) -> None:
-        """Download; certificates are checked, and redirections followed."""
-        try:
-            from pooch import HTTPDownloader
+        """Download until all is there or no more is wanted."""
+        import requests
 
-            hooks = {"response": self._note}
-            receive = HTTPDownloader(progressbar=self.size, timeout=self.silence, hooks=hooks)
-            receive(self.address, self.body, None)
+        try:
+            with requests.get(self.address, stream=True, timeout=self.silence) as response:
+                response.raise_for_status()
+                self.total = int(response.headers.get("content-length", 0))
+                for chunk in response.iter_content(1024):
+                    self.body += chunk
+                    if not self.is_wanted or len(self.body) > MOST_BYTES:
+                        raise _TooMuchError
         except Exception as error:  # noqa: BLE001 - the thread that waits tells it
             self.error = error
-        finally:
-            for response in self.responses:
-                response.close()
-
-    def _note(self, response: Response, **_: object) -> None:
-        """Pooch leaves the connection of a download that fails open."""
-        self.responses.append(response)
-
-
-class _Body(io.BytesIO):
-    """What was received."""
-
-    is_wanted = True
-
-    def write(self, data: bytes, /) -> int:  # type: ignore[override]
-        if not self.is_wanted or self.tell() + len(data) > MOST_BYTES:
-            raise _TooMuchError
-        return super().write(data)
 
 
 class _TooMuchError(Exception):
     """No further bytes are wanted."""
-
-
-class _Size:
-    """What pooch takes for a progress bar: it is told the expected number of bytes, 0 where the server does not say."""
-
-    total = 0
-
-    def update(self, count: int) -> None:
-        """Nothing: `_Body` counts."""
-
-    def reset(self) -> None:
-        """Nothing."""
-
-    def close(self) -> None:
-        """Nothing."""
 
 
 def _explain(error: Exception, transfer: _Transfer) -> str:
@@ -255,8 +194,8 @@ def _explain(error: Exception, transfer: _Transfer) -> str:
         return "has a certificate that is not trusted (REQUESTS_CA_BUNDLE can name a company's own certificates)"
     if isinstance(error, exceptions.Timeout):
         return f"did not answer within {transfer.silence:g} s"
-    if isinstance(error, exceptions.ChunkedEncodingError) or transfer.body.tell():
-        return "broke the download off"
+    if isinstance(error, exceptions.ChunkedEncodingError) or transfer.body:
+        return "closed the connection during the download"
     if isinstance(error, exceptions.ConnectionError):
         return "could not be reached"
     return f"could not be read ({type(error).__name__}: {error})"

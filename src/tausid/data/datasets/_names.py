@@ -19,15 +19,10 @@ RECORD_SEED = 0
 
 @dataclass(frozen=True)
 class Simulated:
-    """A simulated dataset.
+    """A simulated dataset."""
 
-    Args:
-        summary: one sentence on it.
-        make: makes its records.
-    """
-
-    summary: str
-    make: Callable[[], Dataset]
+    summary: str  # one sentence on it
+    make: Callable[[], Dataset]  # makes its records
 
 
 def names() -> tuple[str, ...]:
@@ -48,9 +43,6 @@ def describe(name: str) -> str:
 
     Args:
         name: one of `names()`.
-
-    Returns:
-        The sentence.
 
     Raises:
         ConfigError: there is no such dataset.

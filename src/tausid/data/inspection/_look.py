@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from tausid.data.clocks import LOST_STEPS, count_lost, find_gaps
 from tausid.data.inspection._reports import BAND_SHARE, ChannelReport, ClockReport, Inspection, usable
 from tausid.data.inspection._suggestions import suggest
+from tausid.data.limits import find_limits
 from tausid.data.readers import Channel, Channels, Key, Keys, read_channels
 from tausid.data.records import UNIFORM_TOLERANCE, Record
-
-# A step of the clock longer than this many median steps is a gap.
-GAP_STEPS = 1.5
 
 
 def look(
@@ -32,9 +31,6 @@ def look(
         outputs: names of the outputs; with these, only the named channels are looked at.
         ts: sampling time in seconds, if it is known.
         time: the channel of time stamps, if it is known.
-
-    Returns:
-        What was found.
 
     Raises:
         DataError: the file is damaged, or an unknown channel was named.
@@ -67,7 +63,7 @@ def _inspect_clock(data: Channels) -> ClockReport | None:
     if data.ts is None or samples < 2:
         return None
     ts = float(data.ts)
-    return ClockReport(samples, 0.0, (samples - 1) * ts, ts, ts, ts, 0.0, 0, None, 0, True)
+    return ClockReport(samples, 0.0, (samples - 1) * ts, ts, ts, ts, 0.0, 0, 0, None, 0, True)
 
 
 def _clock_of(stamps: np.ndarray) -> ClockReport | None:
@@ -77,8 +73,8 @@ def _clock_of(stamps: np.ndarray) -> ClockReport | None:
     steps = np.diff(t)
     ahead = steps[steps > 0]
     ts = float(np.median(ahead)) if len(ahead) else 0.0
-    gaps = np.flatnonzero(steps > GAP_STEPS * ts) if ts > 0 else np.empty(0, int)
-    regular = ahead[ahead <= GAP_STEPS * ts]
+    gaps = find_gaps(ahead, ts)
+    regular = ahead[ahead <= LOST_STEPS * ts]
     return ClockReport(
         samples=len(stamps),
         start=float(t[0]),
@@ -87,6 +83,7 @@ def _clock_of(stamps: np.ndarray) -> ClockReport | None:
         shortest=float(steps.min()),
         longest=float(steps.max()),
         jitter=float(np.std(regular) / ts) if len(regular) else 0.0,
+        lost=count_lost(ahead, ts),
         gaps=len(gaps),
         longest_gap_from=float(t[np.argmax(steps)]) if len(gaps) else None,
         backwards=int((steps <= 0).sum()),
@@ -113,6 +110,7 @@ def _inspect_channel(channel: Channel, clock: ClockReport | None) -> ChannelRepo
         std=std,
         levels=levels,
         changes=int(np.count_nonzero(np.diff(values))),
+        limits=find_limits([values]),
         at_minimum=float(np.mean(values == low)),
         at_maximum=float(np.mean(values == high)),
         longest_still=longest_still,

@@ -8,12 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from tausid.data.limits import FEW_LEVELS
 from tausid.data.records import LARGEST
 
-# A channel with at most this many different values is a switch or a staircase: it has no limits to run into.
-FEW_LEVELS = 16
-# From this share of samples at its largest or smallest value on, a channel is said to run into a limit.
-LIMIT_SHARE = 0.01
 # The band of a channel holds this share of its power.
 BAND_SHARE = 0.99
 # A value that stands still for this share of the record, and for this many samples, is a dead stretch.
@@ -36,6 +33,7 @@ class ChannelReport:
         std: standard deviation; None without any.
         levels: number of different values.
         changes: number of samples whose value is not that of the sample before.
+        limits: lower and upper limit that it runs into, by the rule that a fit uses; None where it runs into none.
         at_minimum: share of the samples at the smallest value.
         at_maximum: share of the samples at the largest value.
         longest_still: most samples in a row with one and the same value.
@@ -56,6 +54,7 @@ class ChannelReport:
     std: float | None = None
     levels: int = 0
     changes: int = 0
+    limits: tuple[float | None, float | None] = (None, None)
     at_minimum: float = 0.0
     at_maximum: float = 0.0
     longest_still: int = 0
@@ -72,8 +71,8 @@ class ChannelReport:
     @property
     def limited(self) -> float:
         """Share of the samples at a limit, 0 where the channel runs into none."""
-        shares = [share for share in (self.at_minimum, self.at_maximum) if share >= LIMIT_SHARE]
-        return sum(shares) if self.levels > FEW_LEVELS else 0.0
+        shares = zip(self.limits, (self.at_minimum, self.at_maximum), strict=True)
+        return sum(share for limit, share in shares if limit is not None)
 
     @property
     def is_dead(self) -> bool:
@@ -93,8 +92,9 @@ class ClockReport:
         ts: median step in seconds.
         shortest: shortest step in seconds.
         longest: longest step in seconds.
-        jitter: standard deviation of the steps that are no gaps, as a share of the median step.
-        gaps: number of steps longer than 1.5 median steps.
+        jitter: standard deviation of the steps without lost samples, as a share of the median step.
+        lost: number of samples that the clock says are lost.
+        gaps: number of steps longer than ten median steps; a fit splits the record there.
         longest_gap_from: time stamp before the longest gap; None without gaps.
         backwards: number of time stamps that do not come after the one before.
         is_uniform: whether all steps are equal to within a thousandth.
@@ -107,6 +107,7 @@ class ClockReport:
     shortest: float
     longest: float
     jitter: float
+    lost: int
     gaps: int
     longest_gap_from: float | None
     backwards: int

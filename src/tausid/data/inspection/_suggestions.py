@@ -28,14 +28,14 @@ def suggest(data: Channels, clock: ClockReport | None, reports: tuple[ChannelRep
         *(sentence for report in measured for sentence in _suggest_channel(report, clock)),
         *_suggest_rate(clock, measured),
     ]
-    return said or ["Nothing was found that stands in the way of a fit."]
+    return said or ["No problem was found: the data are ready for a fit."]
 
 
 def _suggest_roles(measured: list[ChannelReport]) -> list[str]:
     if any(report.role == "output" for report in measured):
         return []
     names = ", ".join(report.name for report in measured[:12]) or "none with more than one sample"
-    return [f"Say which channels are inputs and outputs: --input NAME --output NAME. There are {names}."]
+    return [f"Name the inputs and outputs: --input NAME --output NAME. Channels: {names}."]
 
 
 def _suggest_clock(data: Channels, clock: ClockReport | None) -> list[str]:
@@ -48,10 +48,12 @@ def _suggest_clock(data: Channels, clock: ClockReport | None) -> list[str]:
         ]
     if clock.is_uniform:
         return []
-    gap = "" if not clock.gaps else f" and {_count(clock.gaps, 'gap')}, the longest {clock.longest:.4g} s"
+    lost = f", {_count(clock.lost, 'lost sample')}" if clock.lost else ""
+    gaps = f", {_count(clock.gaps, 'gap')} (the longest {clock.longest:.4g} s)" if clock.gaps else ""
+    cut = " and splits the record at its gaps" if clock.gaps else ""
     return [
-        f"The clock is irregular, with a jitter of {100 * clock.jitter:.2g} %{gap}. A fit takes it as it is; what "
-        f'needs one sampling time, such as decimate, wants --prepare "interpolate {clock.ts:.4g}" before it.'
+        f"The clock is irregular: jitter {100 * clock.jitter:.2g} %{lost}{gaps}. A fit takes it as it is{cut}. "
+        f'Steps that need a uniform clock, such as decimate, need --prepare "interpolate {clock.ts:.4g}" first.'
     ]
 
 
@@ -90,24 +92,21 @@ def _suggest_channel(report: ChannelReport, clock: ClockReport | None) -> list[s
     if report.is_constant:
         return [f"{name} is constant at {report.minimum:g}: it says nothing about the plant. Leave it out."]
     if report.missing and report.role == "input":
-        said.append(
-            f"{name} misses {report.missing} of {report.samples} samples, which an input must not: --fill hold."
-        )
+        lacks = f"{name} lacks {report.missing} of {report.samples} samples"
+        said.append(f"{lacks}; an input must be complete. Fill it: --fill hold.")
     elif report.missing:
         said.append(
-            f"{name} misses {report.missing} of {report.samples} samples: fine for an output, not for an input."
+            f"{name} lacks {report.missing} of {report.samples} samples: allowed for an output, not for an input."
         )
     if report.limited:
-        side = "maximum" if report.at_maximum >= report.at_minimum else "minimum"
-        value = report.maximum if side == "maximum" else report.minimum
-        said.append(
-            f"{name} is at its {side}, {value:g}, for {100 * max(report.at_minimum, report.at_maximum):.2g} % of the "
-            "samples: a limit of the plant or of the sensor. A model must learn it; a larger range would show more."
-        )
+        ends = zip(("minimum", "maximum"), report.limits, (report.at_minimum, report.at_maximum), strict=True)
+        where = [f"at its {end}, {limit:g}, for {100 * share:.2g} %" for end, limit, share in ends if limit is not None]
+        also = " Simulated outputs end there, too." if report.role == "output" else ""
+        said.append(f"{name} is {' and '.join(where)} of the samples: a limit of the plant or of the sensor.{also}")
     if report.role == "input" and report.changes < FEW_CHANGES:
         said.append(
-            f"{name} changes only {_count(report.changes, 'time')}: it excites little, and a model will know little "
-            "beyond these levels. Measure with a signal that changes more often."
+            f"{name} changes only {_count(report.changes, 'time')}: it excites little, and a model will know "
+            "little beyond these levels. Use a signal that changes more often."
         )
     if report.is_dead:
         said.append(_suggest_trim(report, clock))
@@ -135,7 +134,7 @@ def _suggest_rate(clock: ClockReport | None, measured: list[ChannelReport]) -> l
         return []
     return [
         f"Sampled at {1 / clock.ts:.4g} Hz, the channels hold {100 * BAND_SHARE:.0f} % of their power far below that: "
-        f'--prepare "decimate {factor}" would keep it, and a training window would see {factor} times as much time.'
+        f'--prepare "decimate {factor}" would keep it and shorten the training.'
     ]
 
 

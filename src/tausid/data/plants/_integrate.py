@@ -7,9 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from tausid.checks import check_number, check_whole
 from tausid.data.records import Dataset, Record, as_columns
-from tausid.errors import ConfigError, DataError
+from tausid.errors import DataError
 from tausid.shapes import ArrayLike, Float
+
+# Two samples hold no line of a multisine below half the sampling rate.
+LEAST_SAMPLES = 3
 
 State = tuple[float, ...]
 Channels = tuple[tuple[str, str], ...]
@@ -29,8 +33,10 @@ def make_dataset(
     noise: Sequence[float],
 ) -> Dataset:
     """Make the training record and the test ones, named and in this order, each with random numbers of its own."""
-    _check_settings(seed, dict(zip(experiments, lengths, strict=True)))
-    check_ts(ts)
+    check_whole("seed", seed, 0)
+    for role, length in zip(experiments, lengths, strict=True):
+        check_whole(f"samples of the {role} record", length, LEAST_SAMPLES)
+    check_number("ts", ts, positive=True)
     streams = np.random.SeedSequence(seed).spawn(len(experiments))
     records = []
     for (role, experiment), length, stream in zip(experiments.items(), lengths, streams, strict=True):
@@ -92,29 +98,3 @@ def as_signal(u: ArrayLike, names: Sequence[str]) -> Float[np.ndarray, "N nu"]:
             f"NaN or infinite values. Give the {' and '.join(names)} at each sample."
         )
     return signal
-
-
-def check_amounts(unit: str, **amounts: float) -> None:
-    """Check that numbers are finite and not negative."""
-    for name, value in amounts.items():
-        if not (_is_finite(value) and value >= 0):
-            raise ConfigError(f"`{name}` must be a number of {unit} from 0 on; got {value!r}. Use 0 for none.")
-
-
-def check_ts(ts: float) -> None:
-    """Check a sampling time."""
-    if not (_is_finite(ts) and ts > 0):
-        raise ConfigError(f"`ts` must be a positive number of seconds; got {ts!r}. Give the sampling time.")
-
-
-def _check_settings(seed: int, lengths: dict[str, int]) -> None:
-    if not (isinstance(seed, int | np.integer) and seed >= 0):
-        raise ConfigError(f"`seed` must be a whole number from 0 on; got {seed!r}. Use seed=0, 1, 2, ...")
-    for name, length in lengths.items():
-        # Two samples hold no line of a multisine below half the sampling rate.
-        if not (isinstance(length, int | np.integer) and length >= 3):
-            raise ConfigError(f"the {name} record must have at least 3 samples; got {length!r}. Ask for more.")
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float | np.number) and math.isfinite(value)

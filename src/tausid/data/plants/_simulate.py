@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tausid.checks import check_number
 from tausid.data.plants._blocks import DeadZoneValve, LinearPlant, VanDerPol, WienerHammerstein
 from tausid.data.plants._excitation import AbstractExcitation
 from tausid.data.plants._integrate import (
     Experiment,
     as_signal,
-    check_amounts,
     make_dataset,
     runge_kutta,
     sample_states,
@@ -124,8 +124,8 @@ def simulate(
     plant = _find(plant)
     length = plant.samples if samples is None else samples
     white = plant.noise if noise is None else (noise,) * len(plant.outputs)
-    for (_, unit), value in zip(plant.outputs, white, strict=True):
-        check_amounts(unit, noise=value)
+    for value in white:
+        check_number("noise", value)
     drift = plant.drift if noise is None else 0.0
     first, *more = plant.tests
     kinds = {"train": plant.train, "test": first, **{type(kind).__name__.lower(): kind for kind in more}}

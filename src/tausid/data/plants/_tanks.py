@@ -8,19 +8,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tausid.checks import check_choice, check_number
 from tausid.data.plants._excitation import multisine, random_steps
 from tausid.data.plants._integrate import (
     State,
     as_signal,
-    check_amounts,
-    check_ts,
     make_dataset,
     runge_kutta,
     sample_states,
 )
 from tausid.data.plants._plant import parameter
 from tausid.data.records import Dataset
-from tausid.errors import ConfigError, unknown_name
+from tausid.errors import ConfigError
 from tausid.shapes import ArrayLike, Float
 
 # The rim of both tanks, and with it the largest reading of the level sensor, in volts.
@@ -91,7 +90,7 @@ def tanks_response(
         array([5.188, 3.596, 0.517])
     """
     pump = as_signal(u, ["pump voltage"])
-    check_ts(ts)
+    check_number("ts", ts, positive=True)
     if len(x0) != 2 or not all(0.0 <= level <= RIM for level in x0):
         raise ConfigError(f"`x0` must be two levels from 0 to {RIM:g} V; got {x0!r}. Start inside the tanks.")
     p = parameters or TankParameters()
@@ -142,9 +141,9 @@ def simulate_tanks(
         >>> len(data.train), data.train.ts, data.test.name
         (500, 2.0, 'test')
     """
-    check_amounts("volts", noise=noise, u_mean=u_mean, u_std=u_std)
-    if excitation not in EXCITATIONS:
-        raise ConfigError(unknown_name("excitation", excitation, EXCITATIONS))
+    for name, value in {"noise": noise, "u_mean": u_mean, "u_std": u_std}.items():
+        check_number(name, value)
+    check_choice("excitation", excitation, EXCITATIONS)
 
     def experiment(random: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray]:
         pump = np.clip(u_mean + u_std * EXCITATIONS[excitation](random, length, ts), *PUMP_RANGE)

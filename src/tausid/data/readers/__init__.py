@@ -1,7 +1,7 @@
 """Files and data frames -> Record: text, MATLAB, Parquet and HDF5 files, pandas and polars frames."""
 
 from tausid.data.readers._channels import Channel, Channels, read_channels
-from tausid.data.readers._read import ENDINGS, csv_columns, read, read_csv, record_from_frame
+from tausid.data.readers._read import ENDINGS, read, read_csv
 from tausid.data.readers._tables import Key, Keys
 
 __all__ = [
@@ -10,9 +10,7 @@ __all__ = [
     "Channels",
     "Key",
     "Keys",
-    "csv_columns",
     "read",
     "read_channels",
     "read_csv",
-    "record_from_frame",
 ]

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tausid.checks import check_choice
 from tausid.data.readers._tables import Column, Key, Keys, Table, find_columns
 from tausid.data.records import Record, make_clock
-from tausid.errors import ConfigError, DataError, unknown_name
+from tausid.errors import DataError
 from tausid.shapes import Float
 
 FILLS = ("hold", "linear")
@@ -17,19 +18,12 @@ FILLS = ("hold", "linear")
 
 @dataclass(frozen=True)
 class Choice:
-    """Which columns of a table have which role.
+    """Which columns of a table have which role."""
 
-    Args:
-        inputs: positions of the inputs.
-        outputs: positions of the outputs.
-        time: position of the time stamps, or None.
-        ts: sampling time in seconds, or None.
-    """
-
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    time: int | None
-    ts: float | None
+    inputs: tuple[int, ...]  # positions of the inputs
+    outputs: tuple[int, ...]  # positions of the outputs
+    time: int | None  # position of the time stamps, or None
+    ts: float | None  # sampling time in seconds, or None
 
 
 def choose(table: Table, inputs: Keys | None, outputs: Keys | None, *, ts: float | None, time: Key | None) -> Choice:
@@ -39,8 +33,7 @@ def choose(table: Table, inputs: Keys | None, outputs: Keys | None, *, ts: float
     if outputs is None and not chosen_y:
         raise DataError(
             f"a record must have an output; none was named, and {table.source} names none itself. It has "
-            f"{', '.join(table.names) or 'nothing that could be one'}. Name inputs=[...] and outputs=[...] "
-            "(--input, --output)."
+            f"{', '.join(table.names) or 'nothing that could be one'}. Name the inputs and outputs."
         )
     if ts is None and time is None:
         return Choice(chosen_u, chosen_y, table.time, table.ts)
@@ -57,8 +50,8 @@ def record_from_table(
     table: Table, choice: Choice, *, units: Mapping[str, str] | None, fill: str | None, name: str | None
 ) -> Record:
     """A record of the chosen columns."""
-    if fill is not None and fill not in FILLS:
-        raise ConfigError(unknown_name("fill", fill, FILLS))
+    if fill is not None:
+        check_choice("fill", fill, FILLS)
     channels = (*choice.inputs, *choice.outputs)
     columns = (*channels, *(() if choice.time is None else (choice.time,)))
     if table.check is not None:
@@ -103,9 +96,9 @@ def _count_samples(table: Table, numbers: Mapping[int, np.ndarray], channels: Se
         longer = len(column) > samples and (i in channels or not table.padded)
         if len(column) < samples or longer:
             raise DataError(
-                f"{table.word}s {table.names[channels[0]]!r} and {table.names[i]!r} of {table.source} must have as "
-                f"many samples; got {samples} and {len(column)}. Choose {table.word}s that belong together, cut "
-                "the longer one, or write NaN where an output is missing."
+                f"{table.word}s {table.names[channels[0]]!r} and {table.names[i]!r} of {table.source} must have the "
+                f"same number of samples; got {samples} and {len(column)}. Choose {table.word}s that belong together, "
+                "cut the longer one, or write NaN where an output is missing."
             )
     return samples
 
@@ -146,7 +139,7 @@ def _check_known(table: Table, index: int, values: np.ndarray, *, role: str) -> 
     column = table.columns[index]
     shown = column.show(int(bad[0])) if column.show is not None else f"{values[bad[0]]}"
     first = "" if len(bad) == 1 else f", the first of {table.rows(bad)}"
-    fills = "Fill it in, cut it out, or choose fill='hold' or fill='linear' (--fill hold)."
+    fills = "Fill it in, cut it out, or have it filled with `fill`: hold or linear."
     remedy = fills if role == "input" and not np.isinf(values).any() else f"Fill it in, or cut the {table.row_word}."
     raise DataError(
         f"{role} {table.word} {column.name!r} of {table.source} must be a finite number on every {table.row_word}; "

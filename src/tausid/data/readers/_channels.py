@@ -120,4 +120,4 @@ def _channel(column: Column, role: str) -> Channel:
     except DataError as error:
         if role:
             raise
-        return Channel(column.name, np.empty(0), column.unit, role, str(error).partition(" must ")[2] or str(error))
+        return Channel(column.name, np.empty(0), column.unit, role, str(error))

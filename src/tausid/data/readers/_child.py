@@ -15,13 +15,7 @@ from tausid.errors import DataError, MissingExtraError
 
 
 def answer_questions(questions: BinaryIO, answers: BinaryIO) -> None:
-    """Answer one question per line until there is none.
-
-    Args:
-        questions: `{"open": path, "kind": kind}` opens a file, `{"load": i}` gives the numbers of its i-th column, and
-            `{}` is answered by `{}`.
-        answers: one line per question; `{"bytes": n}` is followed by n bytes of float64.
-    """
+    """Answer one question per line until there is none."""
     table = Table("nothing", "nothing", ())
     for line in questions:
         question, data = json.loads(line), b""

@@ -44,7 +44,7 @@ class Worker:
             self._end()
             what = f"reading it took more than {limit:.0f} s" if late.is_set() else "its library crashed on it"
             raise DataError(
-                f"file '{path}' must be whole; it is damaged, as {what}. Save it again, or export it as CSV."
+                f"file '{path}' must be intact; it is damaged: {what}. Save it again, or export it as CSV."
             ) from None
         finally:
             timer.cancel()
@@ -80,8 +80,8 @@ class Worker:
             except (OSError, ValueError) as error:
                 self._end()
                 raise DataError(
-                    f"a process to read '{path}' must start; {sys.executable!r} did not: {error}. Check that it runs "
-                    "and can import tausid, or export the file as CSV."
+                    f"reading '{path}' needs a second process; {sys.executable!r} did not start: {error}. Check "
+                    "that it runs and can import tausid, or export the file as CSV."
                 ) from None
         return self.process
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from tausid.data.readers._assemble import choose, record_from_table
+from tausid.data.readers._csv import table_from_text
 from tausid.data.readers._frames import is_frame, table_from_frame, table_from_parquet
 from tausid.data.readers._isolated import open_isolated
 from tausid.data.readers._tables import Key, Keys, Table, check_file
-from tausid.data.readers._text import table_from_text
 from tausid.data.readers._trees import Leaf, table_from_tree
 from tausid.data.records import Record
 from tausid.errors import DataError
@@ -59,9 +59,6 @@ def read(
         fill: what to do about missing inputs: `hold` (the last known value), `linear` (between the known ones), both
             with the nearest known value at the ends; None refuses them.
         name: what to call the record; by default the file's name without its ending.
-
-    Returns:
-        The record.
 
     Raises:
         ConfigError: an unknown way to fill.
@@ -122,58 +119,6 @@ def read_csv(
     table = table_from_text(Path(path))
     choice = choose(table, inputs, outputs, ts=ts, time=time)
     return record_from_table(table, choice, units=units, fill=fill, name=name)
-
-
-def record_from_frame(
-    frame: Any,
-    *,
-    inputs: Keys,
-    outputs: Keys,
-    ts: float | None = None,
-    time: Key | None = None,
-    units: Mapping[str, str] | None = None,
-    fill: str | None = None,
-    name: str = "dataframe",
-) -> Record:
-    """Make a record from columns of a pandas or polars data frame.
-
-    Args:
-        frame: the data frame, or an arrow table.
-        inputs: names of the input columns, or one name; a number counts columns from zero.
-        outputs: names of the output columns, likewise.
-        ts: sampling time in seconds.
-        time: the time column, in seconds or dates; a named index of pandas' is a column.
-        units: unit of each channel by its name; either all channels or none.
-        fill: `hold` or `linear` for missing inputs, as for `read`; None refuses them.
-        name: what to call the record.
-
-    Returns:
-        The record.
-
-    Raises:
-        ConfigError: an unknown way to fill.
-        DataError: no data frame, a column is missing or not numeric, or the data break a rule of `Record`.
-    """
-    if not is_frame(frame):
-        raise DataError(
-            f"`frame` must be a pandas or polars data frame; got {type(frame).__name__}. Use tausid.read for files."
-        )
-    table = table_from_frame(frame)
-    choice = choose(table, inputs, outputs, ts=ts, time=time)
-    return record_from_table(table, choice, units=units, fill=fill, name=name)
-
-
-def csv_columns(path: str | os.PathLike[str]) -> tuple[str, ...]:
-    """The names of the columns of a text file, as `read_csv` knows them.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "bare.csv"
-        >>> _ = path.write_text("1,2\\n3,4\\n")
-        >>> csv_columns(path)
-        ('column1', 'column2')
-    """
-    return table_from_text(Path(path)).names
 
 
 def open_table(source: Any) -> Table:

@@ -27,21 +27,13 @@ LISTED_NAMES = 40
 
 @dataclass(frozen=True)
 class Column:
-    """One column or variable of a file; its numbers are read when they are asked for.
+    """One column or variable of a file; its numbers are read when they are asked for."""
 
-    Args:
-        name: its full name, unique in a well-made file: `bench.u`, `run1/pump`.
-        load: gives its numbers, NaN where one is missing; DataError if it has none.
-        label: its short name, which the record's channel gets; by default the full one.
-        unit: its unit, if the file says it.
-        show: a cell as messages quote it; by default its number.
-    """
-
-    name: str
-    load: Callable[[], Float[np.ndarray, " N"]]
-    label: str = ""
-    unit: str = ""
-    show: Callable[[int], str] | None = None
+    name: str  # its full name, unique in a well-made file: `bench.u`, `run1/pump`
+    load: Callable[[], Float[np.ndarray, " N"]]  # gives its numbers, NaN where one is missing; DataError if it has none
+    label: str = ""  # its short name, which the record's channel gets; by default the full one
+    unit: str = ""  # its unit, if the file says it
+    show: Callable[[int], str] | None = None  # a cell as messages quote it; by default its number
 
     @property
     def short(self) -> str:
@@ -51,39 +43,24 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """The columns of a file or frame, and what it says itself about their roles and its clock.
+    """The columns of a file or frame, and what it says itself about their roles and its clock."""
 
-    Args:
-        source: how messages call it: `'pump.csv'`, `the data frame`.
-        name: what to call a record made of it.
-        columns: its columns.
-        word: what its columns are called: `column`, `channel`.
-        row_word: what its rows are called: `line`, `sample`.
-        row_numbers: number of each row in messages; by default they count from zero.
-        padded: whether time may go on after the last sample, as columns of text files may have blank ends.
-        groups: positions of several columns that have one name together, such as those of a matrix.
-        inputs: positions of the columns that the file itself calls inputs.
-        outputs: positions of the columns that the file itself calls outputs.
-        ts: the sampling time that the file itself states, in seconds.
-        time: position of the column that the file itself calls time.
-        check: a further rule for the chosen columns, given their positions; raises DataError.
-        close: to be called when no more columns will be read.
-    """
-
-    source: str
-    name: str
-    columns: tuple[Column, ...]
-    word: str = "channel"
-    row_word: str = "sample"
-    row_numbers: Sequence[int] | None = None
-    padded: bool = False
+    source: str  # how messages call it: `'pump.csv'`, `the data frame`
+    name: str  # what to call a record made of it
+    columns: tuple[Column, ...]  # its columns
+    word: str = "channel"  # what its columns are called: `column`, `channel`
+    row_word: str = "sample"  # what its rows are called: `line`, `sample`
+    row_numbers: Sequence[int] | None = None  # number of each row in messages; by default they count from zero
+    padded: bool = False  # whether time may go on after the last sample, as columns of text files may have blank ends
+    # positions of several columns that have one name together, such as those of a matrix
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    inputs: tuple[int, ...] = ()
-    outputs: tuple[int, ...] = ()
-    ts: float | None = None
-    time: int | None = None
+    inputs: tuple[int, ...] = ()  # positions of the columns that the file itself calls inputs
+    outputs: tuple[int, ...] = ()  # positions of the columns that the file itself calls outputs
+    ts: float | None = None  # the sampling time that the file itself states, in seconds
+    time: int | None = None  # position of the column that the file itself calls time
+    # a further rule for the chosen columns, given their positions; raises DataError
     check: Callable[[Sequence[int]], None] | None = None
-    close: Callable[[], None] = lambda: None
+    close: Callable[[], None] = lambda: None  # to be called when no more columns will be read
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -33,19 +33,12 @@ FIELDS = {
 
 @dataclass(frozen=True)
 class Leaf:
-    """An array of a file, read when it is asked for.
+    """An array of a file, read when it is asked for."""
 
-    Args:
-        shape: its shape, time first.
-        load: gives it.
-        unit: its unit, if the file says it.
-        refused: why it cannot be a channel, as the end of a sentence; empty if it can.
-    """
-
-    shape: tuple[int, ...]
-    load: Callable[[], Any]
-    unit: str = ""
-    refused: str = ""
+    shape: tuple[int, ...]  # its shape, time first
+    load: Callable[[], Any]  # gives it
+    unit: str = ""  # its unit, if the file says it
+    refused: str = ""  # why it cannot be a channel, as the end of a sentence; empty if it can
 
 
 def table_from_tree(tree: Mapping[str, Any], *, source: str, name: str, joint: str) -> Table:

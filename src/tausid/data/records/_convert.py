@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -89,14 +88,3 @@ def units_of(
                 f"`units` must give a unit for every channel; {name!r} has none. Add it, or leave `units` out."
             )
     return tuple(units[n] for n in names_u), tuple(units[n] for n in names_y)
-
-
-def numeric_column(frame: Any, name: str) -> np.ndarray:
-    """One column of a data frame as numbers, shape (N,)."""
-    return as_columns(frame[name].to_numpy(), name)[:, 0]
-
-
-def stack_columns(frame: Any, names: Sequence[str]) -> np.ndarray:
-    """Columns of a data frame side by side, shape (N, n)."""
-    columns = [numeric_column(frame, name) for name in names]
-    return np.stack(columns, axis=1) if columns else np.zeros((len(frame), 0))

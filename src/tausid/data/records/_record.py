@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -15,8 +15,6 @@ from tausid.data.records._convert import (
     as_private,
     make_clock,
     numbered,
-    numeric_column,
-    stack_columns,
     units_of,
 )
 from tausid.data.records._rules import (
@@ -29,7 +27,6 @@ from tausid.data.records._rules import (
     check_unique,
 )
 from tausid.display import html_table
-from tausid.errors import DataError
 from tausid.shapes import ArrayLike, Float
 
 # Time steps that differ by less than this share of their median count as one clock.
@@ -107,9 +104,6 @@ class Record:
             units: unit of each channel by its name; either all channels or none.
             name: what to call the record.
 
-        Returns:
-            The record.
-
         Raises:
             DataError: the arrays, the clock, the names or the units break a rule.
 
@@ -123,53 +117,6 @@ class Record:
         units_u, units_y = units_of(names_u, names_y, units)
         time = make_clock(len(outputs), ts=ts, t=t)
         return cls(inputs, outputs, time, names_u, names_y, units_u, units_y, name)
-
-    @classmethod
-    def from_dataframe(
-        cls,
-        frame: Any,
-        *,
-        inputs: Sequence[str],
-        outputs: Sequence[str],
-        ts: float | None = None,
-        time: str | None = None,
-        units: Mapping[str, str] | None = None,
-        name: str = "dataframe",
-    ) -> Record:
-        """Make a record from columns of a pandas or polars data frame.
-
-        Args:
-            frame: the data frame; anything with `columns` and `frame[name].to_numpy()`.
-            inputs: names of the input columns.
-            outputs: names of the output columns.
-            ts: sampling time in seconds.
-            time: name of the time column in seconds, instead of `ts`.
-            units: unit of each channel by its name; either all channels or none.
-            name: what to call the record.
-
-        Returns:
-            The record.
-
-        Raises:
-            DataError: a column is missing or not numeric, or the data break a rule of `Record`.
-        """
-        columns = [*inputs, *outputs] + ([time] if time is not None else [])
-        missing = [column for column in columns if column not in list(frame.columns)]
-        if missing:
-            raise DataError(
-                f"column {missing[0]!r} must be in the data frame; it has {', '.join(map(str, frame.columns))}. "
-                "Name the inputs and outputs as the frame does."
-            )
-        return cls.from_arrays(
-            stack_columns(frame, inputs),
-            stack_columns(frame, outputs),
-            ts=ts,
-            t=None if time is None else numeric_column(frame, time),
-            input_names=inputs,
-            output_names=outputs,
-            units=units,
-            name=name,
-        )
 
     def __len__(self) -> int:
         return len(self.t)
@@ -218,9 +165,6 @@ class Record:
             start: first sample.
             stop: sample after the last one.
             name: what to call the part; by default the record's name and the range.
-
-        Returns:
-            The part.
         """
         label = name if name is not None else f"{self.name}[{start}:{stop}]"
         return replace(self, u=self.u[start:stop], y=self.y[start:stop], t=self.t[start:stop], name=label)

@@ -21,7 +21,7 @@ def check_samples(u: np.ndarray, y: np.ndarray, t: np.ndarray, record: str) -> N
     n_u, n_y, n_t = len(u), len(y), len(t)
     if not n_u == n_y == n_t:
         raise DataError(
-            f"`u`, `y` and `t` of {record!r} must have as many samples; got {n_u}, {n_y} and {n_t}. "
+            f"`u`, `y` and `t` of {record!r} must have the same number of samples; got {n_u}, {n_y} and {n_t}. "
             "Trim them to the shared interval."
         )
     if n_t < 2:
@@ -82,7 +82,7 @@ def check_size(values: np.ndarray, names: tuple[str, ...], record: str) -> None:
         row, channel = large[0]
         raise DataError(
             f"channel {names[channel]!r} of {record!r} must be below {LARGEST:g} in size; sample {row} is "
-            f"{values[row, channel]:g}, as some loggers mark what they did not measure. Replace it by NaN."
+            f"{values[row, channel]:g}. Some loggers write such numbers for missing samples. Replace it by NaN."
         )
 
 

@@ -63,7 +63,7 @@ TAUSID_INLINE void store(R* p, Vec<R> v) {
 
 template <class R>
 TAUSID_INLINE Vec<R> broadcast(R a) {
-  return Vec<R>{} + a;
+  return a - Vec<R>{};  // not 0 + a, which is another number for a = -0 and so one more instruction
 }
 
 template <class R>

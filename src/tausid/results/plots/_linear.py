@@ -35,7 +35,6 @@ def plot_bla(model: LinearModel, response: FrequencyResponse | None = None) -> F
 
     Raises:
         DataError: a measured response of other channels than the model's.
-        MissingExtraError: matplotlib is not installed.
     """
     if response is not None and (model.B.shape[1], len(model.C)) != (1, response.response.shape[1]):
         raise DataError(

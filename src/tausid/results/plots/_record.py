@@ -1,4 +1,4 @@
-"""Channels of a file or a record as they are: over time, and their spectra."""
+"""A record as it is: its channels over time, their spectra, and what normalization does to time."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tausid.checks import check_number
 from tausid.data.readers import Channel, Channels
 from tausid.data.records import Record
 from tausid.errors import DataError
-from tausid.results.plots._style import MEASURED, RESIDUAL, SIMULATED, new_figure, styled
+from tausid.results.plots._style import MEASURED, RESIDUAL, SIMULATED, new_figure, output_labels, plain, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 # Longer signals are drawn by their envelope; fewer samples have no spectrum worth a picture.
 MOST_POINTS, MIN_SPECTRUM = 20_000, 8
+SCALED = "#c8102e"  # red, as in the paper
 
 
 @styled
@@ -31,7 +33,6 @@ def plot_record(data: Record | Channels) -> Figure:
 
     Raises:
         DataError: no channel has two samples.
-        MissingExtraError: matplotlib is not installed.
     """
     channels = Channels.from_record(data) if isinstance(data, Record) else data
     shown = [
@@ -42,23 +43,61 @@ def plot_record(data: Record | Channels) -> Figure:
     figure = new_figure(1.2 + 1.7 * len(shown), 11.0)
     panels = figure.subplots(len(shown), 2, width_ratios=[3, 1], squeeze=False)
     for row, channel in enumerate(shown):
-        clock, label = _clock_of(channels, len(channel.values))
+        clock, seconds = _clock_of(channels, len(channel.values))
         _draw_channel(panels[row, 0], channel, clock)
         _draw_spectrum(panels[row, 1], channel, clock)
         panels[row, 0].sharex(panels[0, 0])
     panels[0, 0].set_title(channels.name)
     panels[0, 1].set_title("amplitude spectrum")
-    panels[-1, 0].set_xlabel(label)
-    panels[-1, 1].set_xlabel("frequency (Hz)" if label.startswith("time") else "frequency (1/sample)")
+    panels[-1, 0].set_xlabel("time (s)" if seconds else "sample")
+    panels[-1, 1].set_xlabel("frequency (Hz)" if seconds else "frequency (1/sample)")
     return figure
 
 
-def _clock_of(data: Channels, samples: int) -> tuple[np.ndarray, str]:
-    """Time stamps of a channel, or the numbers of its samples while the clock is not known."""
+@styled
+def plot_time_scaling(record: Record, tau: float) -> Figure:
+    """Outputs over time in seconds and over normalized time `t / tau`: the paper's Figure 1.
+
+    Both axes have the same numbers, so that the figure shows how much shorter (or longer) the record becomes.
+
+    Args:
+        record: what was measured.
+        tau: the normalization constant in seconds.
+
+    Returns:
+        The figure, one panel per output.
+
+    Raises:
+        ConfigError: `tau` is not a positive number.
+    """
+    check_number("tau", tau, positive=True)
+    figure = new_figure(1.2 + 2.6 * record.ny)
+    panels = figure.subplots(record.ny, 1, sharex=True, squeeze=False)[:, 0]
+    t = record.t - record.t[0]
+    for channel, (panel, label) in enumerate(
+        zip(panels, output_labels(record.output_names, record.output_units), strict=True)
+    ):
+        panel.plot(t, record.y[:, channel], color=MEASURED, label=f"over seconds, Ts = {record.ts:.4g} s")
+        scaled_label = f"over t / tau, tau = {tau:.4g} s: Ts / tau = {record.ts / tau:.4g}"
+        panel.plot(t / tau, record.y[:, channel], color=SCALED, linestyle="--", linewidth=1.0, label=scaled_label)
+        panel.set_ylabel(label)
+    longest = max(t[-1], t[-1] / tau)
+    panels[-1].set_xlim(-0.01 * longest, 1.01 * longest)
+    panels[-1].set_xlabel("time t (s)")
+    above = panels[0].secondary_xaxis("top")
+    above.set_xlabel("normalized time t / tau (no unit)", color=SCALED)
+    above.tick_params(axis="x", colors=SCALED)
+    panels[-1].legend(loc="best", frameon=True, framealpha=0.9)
+    figure.suptitle(plain(f"{record.name}: time scaling"), x=0.01, ha="left", fontsize="medium")
+    return figure
+
+
+def _clock_of(data: Channels, samples: int) -> tuple[np.ndarray, bool]:
+    """Time stamps of a channel, or the numbers of its samples while the clock is not known, and which they are."""
     stamps = data.with_role("time")
     if stamps and len(stamps[0].values) >= samples:
-        return stamps[0].values[:samples], "time (s)"
-    return (np.arange(samples) * data.ts, "time (s)") if data.ts is not None else (np.arange(samples) * 1.0, "sample")
+        return stamps[0].values[:samples], True
+    return np.arange(samples) * (1.0 if data.ts is None else data.ts), data.ts is not None
 
 
 def _draw_channel(panel: Axes, channel: Channel, clock: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""Correlations of residuals, and states: what a score does not show."""
+"""Correlations of residuals: what a score does not show."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tausid.model.course import Simulation
 from tausid.results.plots._style import FAINT, MEASURED, RESIDUAL, SERIES, new_figure, plain, styled
 from tausid.results.residuals import ResidualTest
 
@@ -24,9 +23,6 @@ def plot_residuals(test: ResidualTest) -> Figure:
 
     Returns:
         The figure: a row per output, a column for the residuals and one per input.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
     """
     ny, nu = test.cross.shape[1:]
     figure = new_figure(0.6 + 2.6 * ny)
@@ -41,32 +37,6 @@ def plot_residuals(test: ResidualTest) -> Figure:
             panel.set_title(plain(f"residual of {name} with earlier {source}"))
     for panel in panels[-1]:
         panel.set_xlabel("lag (s)")
-    return figure
-
-
-@styled
-def plot_states(simulation: Simulation) -> Figure:
-    """The normalized states along a simulation: good ones stay around one, whatever the plant's units.
-
-    Args:
-        simulation: from `Model.simulate`.
-
-    Returns:
-        The figure, one panel per state.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
-    nx = simulation.x.shape[1]
-    figure = new_figure(0.8 + 1.2 * nx)
-    panels = figure.subplots(nx, 1, sharex=True, squeeze=False)[:, 0]
-    for state, panel in enumerate(panels):
-        panel.plot(simulation.t, simulation.x[:, state], color=SERIES[state % len(SERIES)][0])
-        panel.axhline(0.0, color=MEASURED, linewidth=0.6)
-        panel.set_ylabel(f"x{state + 1}")
-    panels[0].set_title("states (normalized)")
-    panels[-1].set_xlabel("time (s)")
-    figure.align_ylabels()
     return figure
 
 

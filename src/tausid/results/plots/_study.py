@@ -50,13 +50,9 @@ def plot_study_boxes(
         y_max: upper end of the axis; by default above the largest finite score.
         names: what the two sets are, for the legend where there are two.
 
-    Returns:
-        The figure.
-
     Raises:
         ConfigError: no group or an empty one, values that are not positive, labels mixed with values, marks among
             labels, or no finite score and no `y_max`.
-        MissingExtraError: matplotlib is not installed.
     """
     positions = _positions(groups, beside or {})
     if marks:

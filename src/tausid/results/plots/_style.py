@@ -107,9 +107,6 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
         figure: the figure.
         path: where to write; its ending, .png, .svg or .pdf, decides on the format.
 
-    Returns:
-        The path.
-
     Raises:
         ConfigError: another ending.
         StorageError: the file cannot be written.
@@ -124,9 +121,6 @@ def figure_bytes(figure: Figure, format: str, *, outlines: bool = False) -> byte
         figure: the figure.
         format: `png`, `svg` or `pdf`.
         outlines: whether letters in an SVG are shapes, which look the same without the font.
-
-    Returns:
-        The bytes.
     """
     import matplotlib
 

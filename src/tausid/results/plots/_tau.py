@@ -26,12 +26,6 @@ def plot_tau(estimate: TauEstimate, record: Record) -> Figure:
     Args:
         estimate: the estimate.
         record: the training record.
-
-    Returns:
-        The figure.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
     """
     figure = new_figure(6.0)
     rows = figure.add_gridspec(2, 2, height_ratios=[1.2, 1.0])
@@ -76,10 +70,7 @@ def _draw_trials(panel: Axes, estimate: TauEstimate) -> None:
     tried = [trial.ts_over_tau for trial in estimate.trials]
     panel.set_xscale("log")
     panel.set_xlim(min(tried) / 2, 2 * max(tried))
-    whole = [trial for trial in estimate.trials if trial.status != "stopped early"]
-    early = [trial for trial in estimate.trials if trial.status == "stopped early"]
-    for trials, mark, label in ((whole, "o", "trained to its end"), (early, "x", "stopped early")):
-        panel.plot([t.ts_over_tau for t in trials], [t.score for t in trials], mark, color=RESIDUAL, label=label)
+    panel.plot(tried, [trial.score for trial in estimate.trials], "o", color=RESIDUAL, label="fits")
     panel.axvline(estimate.ts_over_tau, color=SIMULATED, linewidth=1.6, label="chosen")
     panel.legend()
     panel.set_xlabel("Ts/tau")

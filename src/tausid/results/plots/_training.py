@@ -24,12 +24,8 @@ def plot_history(history: Sequence[HistoryRow], *, best_step: int | None = None)
         history: rows of a fit, `result.history`.
         best_step: the step whose model was kept, `result.best_step`; marked where given.
 
-    Returns:
-        The figure.
-
     Raises:
         DataError: the history is empty.
-        MissingExtraError: matplotlib is not installed.
     """
     _check(history)
     steps = np.array([row.step for row in history])
@@ -62,12 +58,8 @@ def plot_tau_path(history: Sequence[HistoryRow], *, best_step: int | None = None
         history: rows of a fit, `result.history`.
         best_step: the step whose model was kept; marked where given.
 
-    Returns:
-        The figure.
-
     Raises:
         DataError: the history is empty.
-        MissingExtraError: matplotlib is not installed.
     """
     _check(history)
     steps = [row.step for row in history]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from tausid.results.report._html import number, picture, render
 from tausid.results.report._series import VALUES, plot_data
 from tausid.results.report._verdict import judge
 from tausid.results.residuals import ResidualTest, analyse_residuals
-from tausid.results.runs import Experiment, Run
+from tausid.results.runs import Experiment, Run, RunFolder
 
 SOURCES = {
     "bla": "Estimated from the training data, sqrt(var(x) / var(dx/dt)) of the states of the best linear approximation",
@@ -31,13 +30,7 @@ def run_page(run: Run) -> str:
     """The page on a run.
 
     Args:
-        run: the run, from `read_run` or `Run.from_result`.
-
-    Returns:
-        The page.
-
-    Raises:
-        MissingExtraError: jinja2 or matplotlib is not installed.
+        run: the run, from `RunFolder.read` or `Run.from_result`.
     """
     shown = (*run.of_role("test"), *run.of_role("train"))
     tests = [_test_residuals(experiment) for experiment in shown]
@@ -62,7 +55,7 @@ def run_page(run: Run) -> str:
         history=_history_picture(run),
         command=run.command,
         sources=run.sources,
-        model_file=PurePath(run.model_file).name,
+        model_file=RunFolder("").model_file.name,
         inputs=run.model.input_names,
         outputs=run.model.output_names,
         ts=run.model.ts,

@@ -12,9 +12,10 @@ from tausid.errors import ConfigError
 from tausid.results import plots
 from tausid.results.report._html import number, picture, render
 from tausid.results.study_results import StudyResults, scores_of
+from tausid.training.run_state import Status
 
 LABELS = {"test_rmse": "test RMSE", "validation_rmse": "validation RMSE", "train_rmse": "training RMSE"}
-WHOLE = ("completed", "early-stopped")
+WHOLE = (Status.COMPLETED, Status.EARLY_STOPPED)
 BEST = 10
 # A box plot is cut off where runs lie so many times above the median of all.
 FAR = 4.0
@@ -29,15 +30,11 @@ def study_page(study: StudyResults) -> str:
     Args:
         study: its finished runs.
 
-    Returns:
-        The page.
-
     Raises:
         ConfigError: it has no runs.
-        MissingExtraError: jinja2 or matplotlib is not installed.
     """
     if not study.rows:
-        raise ConfigError(f"a page must have runs to tell of; the study {study.name} has none yet. Run it first.")
+        raise ConfigError(f"a report must have finished runs; the study {study.name} has none yet. Run it first.")
     groups = _groups(study)
     what = "Ts/tau" if study.axes == ("ts_over_tau",) else ", ".join(study.axes) or "group"
     return render(
@@ -81,13 +78,13 @@ def _sentence(study: StudyResults, groups: Groups, what: str) -> str:
     best = min(medians, key=lambda key: medians[key])
     lowest = min(_score(row, study.score) for row in study.rows)
     if not np.isfinite(medians[best]):
-        return "No group of runs has a finite score in half of its runs."
+        return "In every group at least half of the runs have no finite score."
     label = best if isinstance(best, str) else f"{what} = {number(best)}"
     kind = _label(study.score)
     if len(groups) == 1:
         return f"The median {kind} is {number(medians[best])}, the best run has {number(lowest)}."
     worst = max(medians.values())
-    than = f"{worst / medians[best]:.1f} times as large" if np.isfinite(worst) else "without end"
+    than = f"{worst / medians[best]:.1f} times as large" if np.isfinite(worst) else "infinite"
     return (
         f"{label} is best: its median {kind} is {number(medians[best])}, that of the worst group {than}. "
         f"The best of all runs has {number(lowest)}."
@@ -125,7 +122,16 @@ def _boxes(study: StudyResults, groups: Groups, what: str) -> dict[str, str] | N
 
 def _best(study: StudyResults) -> dict[str, Any]:
     order = np.argsort([_score(row, study.score) for row in study.rows], kind="stable")[:BEST]
-    wanted = [*study.axes, "ts_over_tau", "seed", study.score, "validation_rmse", "train_rmse", "steps", "seconds"]
+    wanted = [
+        *study.axes,
+        "final_ts_over_tau",
+        "seed",
+        study.score,
+        "validation_rmse",
+        "train_rmse",
+        "steps",
+        "seconds",
+    ]
     columns = [name for name in dict.fromkeys(wanted) if name in study.columns]
     rows = [study.rows[i] for i in order if np.isfinite(_score(study.rows[i], study.score))]
     return {"columns": columns, "rows": [[_short(row.get(name)) for name in columns] for row in rows]}

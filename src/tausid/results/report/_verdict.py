@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from tausid.results.report._html import number, share
 from tausid.results.residuals import ResidualTest
 from tausid.results.runs import Experiment, Run
 from tausid.training.parts import Folds
+from tausid.training.run_state import Status
 
 # Least fit in percent for each word. A fit of 85 % leaves an error of 15 % of the output's deviation.
 RATINGS = ((95.0, "Excellent"), (85.0, "Good"), (70.0, "Fair"), (50.0, "Rough"), (-np.inf, "Poor"))
@@ -24,36 +26,34 @@ GAP = 1.5
 UNFINISHED = 0.05
 
 
+class Level(StrEnum):
+    """Whether a reason is for the model, against it, or worth a look."""
+
+    GOOD = "good"
+    NOTE = "note"
+    BAD = "bad"
+
+
+GOOD, NOTE, BAD = Level
+
+
 @dataclass(frozen=True)
 class Check:
-    """One reason for or against the model.
+    """One reason for or against the model."""
 
-    Args:
-        level: `good`, `note` or `bad`.
-        text: the reason.
-    """
-
-    level: str
+    level: Level
     text: str
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How good the model is.
+    """How good the model is."""
 
-    Args:
-        word: one word for it.
-        level: `good`, `note` or `bad`.
-        sentence: what was measured.
-        checks: reasons for and against.
-        gauge: fits in percent of what is compared, by name.
-    """
-
-    word: str
-    level: str
-    sentence: str
-    checks: tuple[Check, ...]
-    gauge: dict[str, float]
+    word: str  # one word for it
+    level: Level  # the same as a level
+    sentence: str  # what was measured
+    checks: tuple[Check, ...]  # reasons for and against
+    gauge: dict[str, float]  # fits in percent of what is compared, by name
 
 
 def judge(run: Run, tests: Sequence[ResidualTest | str]) -> Verdict:
@@ -63,7 +63,7 @@ def judge(run: Run, tests: Sequence[ResidualTest | str]) -> Verdict:
     output = max(score.nrmse, key=lambda name: score.nrmse[name])  # the worst one
     fit = score.fit_percent[output]
     word = next(word for least, word in RATINGS if fit >= least) if np.isfinite(fit) else "Unusable"
-    level = "good" if fit >= 85 else "note" if fit >= 50 else "bad"
+    level = GOOD if fit >= 85 else NOTE if fit >= 50 else BAD
     linear = run.linear_rmse
     gauge = {"this model": max(fit, 0.0)} if np.isfinite(fit) else {"this model": 0.0}
     if linear is not None:
@@ -86,8 +86,8 @@ def _sentence(judged: Experiment, output: str) -> str:
         return f"The free-run simulation of {kind}, {judged.record.name}, diverges."
     others = "" if len(score.rmse) == 1 else ", the worst of its outputs,"
     return (
-        f"Simulated freely over {kind} ({judged.record.name}), {output}{others} is wrong by "
-        f"{number(score.rmse[output])}{unit} (RMSE): {share(score.nrmse[output])} of how much it varies. "
+        f"In a free run over {kind} ({judged.record.name}), {output}{others} has an RMSE of "
+        f"{number(score.rmse[output])}{unit}, {share(score.nrmse[output])} of its standard deviation. "
         f"Fit: {score.fit_percent[output]:.1f} %."
     )
 
@@ -95,14 +95,14 @@ def _sentence(judged: Experiment, output: str) -> str:
 def _check_data(run: Run) -> Check:
     tests = run.of_role("test")
     if not tests:
-        return Check("note", "No test record was given: the scores are of training data and say little about new data.")
+        return Check(NOTE, "No test record was given: the scores are of training data and say little about new data.")
     if run.recipe.protocol == "paper":
-        return Check("note", "Early stopping looked at the first part of the test record (protocol paper): its score "
+        return Check(NOTE, "Early stopping looked at the first part of the test record (protocol paper): its score "
                              "is not that of unseen data.")  # fmt: skip
     many = (
         "a test record that training never saw" if len(tests) == 1 else f"{len(tests)} test records, never trained on"
     )
-    return Check("good", f"Scored on {many}.")
+    return Check(GOOD, f"Scored on {many}.")
 
 
 def _check_gap(run: Run, output: int) -> Iterator[Check]:
@@ -112,36 +112,36 @@ def _check_gap(run: Run, output: int) -> Iterator[Check]:
     train, test = (list(run.of_role(role)[0].score.nrmse.values())[output] for role in ("train", "test"))
     if not np.isfinite([train, test]).all() or train == 0:
         return
-    words = f"{share(train)} of the deviation on the training record, {share(test)} on the test record"
+    words = f"{share(train)} of the standard deviation on the training record, {share(test)} on the test record"
     if test > GAP * train:
-        yield Check("note", f"The error is {test / train:.1f} times as large on new data: {words}. More varied "
+        yield Check(NOTE, f"The error is {test / train:.1f} times as large on new data: {words}. More varied "
                             "training data, a smaller network or earlier stopping may help.")  # fmt: skip
     elif test < PRAISED:
-        yield Check("good", f"About as good on new data as on training data: {words}.")
+        yield Check(GOOD, f"About as good on new data as on training data: {words}.")
 
 
 def _check_linear(judged: Experiment, output: str, linear: Mapping[str, float] | None) -> Iterator[Check]:
     if linear is None or judged.score.status != "ok":
         return
     own, other, unit = judged.score.rmse[output], linear[output], _unit(judged.record, output)
-    words = f"the best linear model of the same data is wrong by {number(other, 3)}{unit}"
+    words = f"the best linear model of the same data has an RMSE of {number(other, 3)}{unit}"
     if own < 0.9 * other:
         factor = f"{other / own:.1f} times smaller than a linear model's" if own > 0 else "gone"
-        yield Check("good", f"The error is {factor}: {words}.")
+        yield Check(GOOD, f"The error is {factor}: {words}.")
     elif own < 1.1 * other:
-        yield Check("note", f"No better than a linear model: {words}. A linear model may do.")
+        yield Check(NOTE, f"No better than a linear model: {words}. A linear model may do.")
     else:
-        yield Check("bad", f"Worse than a linear model: {words}. Use that one, or train longer.")
+        yield Check(BAD, f"Worse than a linear model: {words}. Use that one, or train longer.")
 
 
 def _check_residuals(tests: Sequence[ResidualTest | str]) -> Iterator[Check]:
     for test in tests[:1]:
         if isinstance(test, str):
-            yield Check("note", f"The residuals could not be tested: {test}")
+            yield Check(NOTE, f"The residuals could not be tested: {test}")
         elif test.correlated.any():
-            yield from (Check("note", sentence) for sentence in test.missed_dynamics())
+            yield from (Check(NOTE, sentence) for sentence in test.missed_dynamics())
         elif test.input_names:
-            yield Check("good", "Residuals are not correlated with earlier inputs, as far as this record can tell: "
+            yield Check(GOOD, "Residuals are not correlated with earlier inputs, as far as this record can tell: "
                                 f"up to {test.cross_bound.min():.2f} may be chance.")  # fmt: skip
 
 
@@ -153,24 +153,29 @@ def _check_range(run: Run) -> Iterator[Check]:
     new = tests[0].record.u
     outside = float(np.mean(((new < u.min(axis=0)) | (new > u.max(axis=0))).any(axis=1)))
     if outside > 0.01:
-        yield Check("note", f"{share(outside)} of the test inputs lie outside of the range of the training inputs: the "
+        yield Check(NOTE, f"{share(outside)} of the test inputs lie outside of the range of the training inputs: the "
                             "model extrapolates there.")  # fmt: skip
 
 
 def _check_training(run: Run) -> Check:
     status, steps, best = (run.summary.get(name) for name in ("status", "steps", "best_step"))
-    if status == "diverged":
-        return Check("bad", f"Training diverged: {run.summary.get('message', '')}")
+    if status == Status.DIVERGED:
+        return Check(BAD, f"Training diverged: {run.summary.get('message', '')}")
     most, holdout = run.recipe.trainer.most, run.recipe.holdout
     early = isinstance(steps, int) and steps < (1 - UNFINISHED) * most
-    if isinstance(holdout, Folds) and status == "completed" and early:
-        return Check("good", f"{holdout.count} folds of the training data chose {steps} of at most {most} steps.")
+    if isinstance(holdout, Folds) and status == Status.COMPLETED and early:
+        return Check(GOOD, f"{holdout.count} folds of the training data chose {steps} of at most {most} steps.")
     validated = any(np.isfinite(row.validation) for row in run.history)
     if not validated:
-        return Check("note", f"Trained for {steps} steps without validation: the model is that of the last step.")
-    if status == "completed" and isinstance(steps, int) and isinstance(best, int) and best >= (1 - UNFINISHED) * steps:
-        return Check("note", f"Training may not have ended: the best of {steps} steps is {best}. More steps may help.")
-    return Check("good", f"Training came to its end: the best of {steps} steps is {best}.")
+        return Check(NOTE, f"Trained for {steps} steps without validation: the model is that of the last step.")
+    if (
+        status == Status.COMPLETED
+        and isinstance(steps, int)
+        and isinstance(best, int)
+        and best >= (1 - UNFINISHED) * steps
+    ):
+        return Check(NOTE, f"Training may not have ended: the best of {steps} steps is {best}. More steps may help.")
+    return Check(GOOD, f"Training was long enough: the best of {steps} steps is {best}.")
 
 
 def _unit(record: Record, output: str) -> str:

@@ -1,37 +1,23 @@
-"""The records and free runs of a run as one file."""
+"""Records and free runs of a run as named arrays and plain JSON, and back."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tausid.data.records import Record
-from tausid.errors import StorageError, TausidError
 from tausid.model.course import Simulation
 from tausid.results.runs._run import Experiment
-from tausid.storage import read_arrays, write_arrays
 
-RECORDS = "records.safetensors"
+# The fields of a record that are no arrays: names and units.
+TEXTS = tuple(entry.name for entry in dataclasses.fields(Record) if entry.name not in ("u", "y", "t"))
 
 
-def write_experiments(folder: str | os.PathLike[str], experiments: Sequence[Experiment]) -> Path:
-    """Store records and free runs in a run's folder.
-
-    Args:
-        folder: the folder.
-        experiments: the records with their free runs.
-
-    Returns:
-        The path of the file.
-
-    Raises:
-        StorageError: the folder cannot be written.
-    """
+def to_arrays(experiments: Sequence[Experiment]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Arrays by name, and what else there is to say."""
     arrays: dict[str, np.ndarray] = {}
     about = []
     for number, experiment in enumerate(experiments):
@@ -47,47 +33,30 @@ def write_experiments(folder: str | os.PathLike[str], experiments: Sequence[Expe
                 "n_skipped": run.n_skipped,
                 "status": run.status,
                 "initial_state": run.initial_state,
-                **{name: _plain(getattr(record, name)) for name in _texts()},
+                **{name: getattr(record, name) for name in TEXTS},
             }
         )
-    return write_arrays(Path(folder) / RECORDS, arrays, kind="records", content={"experiments": about})
+    return arrays, {"experiments": about}
 
 
-def read_experiments(folder: Path) -> tuple[Experiment, ...]:
-    """What `write_experiments` stored in a run's folder."""
-    arrays, content = read_arrays(folder / RECORDS, kind="records")
-    try:
-        return tuple(_experiment(number, about, arrays) for number, about in enumerate(content["experiments"]))
-    except (KeyError, TypeError, TausidError) as error:
-        raise StorageError(f"{folder / RECORDS} must hold records; it does not ({error}). Fit again.") from None
+def from_arrays(arrays: Mapping[str, np.ndarray], content: Mapping[str, Any]) -> tuple[Experiment, ...]:
+    """The experiments that `to_arrays` was given."""
+    return tuple(_experiment(number, about, arrays) for number, about in enumerate(content["experiments"]))
 
 
 def _experiment(number: int, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Experiment:
-    texts: dict[str, Any] = {
-        name: about[name] if isinstance(about[name], str) else tuple(about[name]) for name in _texts() if name in about
-    }
-    u, y, t = (arrays[f"{number}.{name}"] for name in ("u", "y", "t"))
+    texts: dict[str, Any] = {name: text if isinstance(text := about[name], str) else tuple(text) for name in TEXTS}
+    u, y, t, simulated, x = (arrays[f"{number}.{name}"] for name in ("u", "y", "t", "simulated", "x"))
     record = Record(u, y, t, **texts)
-    x = arrays[f"{number}.x"].astype(float)
-    names = record.output_names
     run = Simulation(
         record.t,
-        arrays[f"{number}.simulated"],
-        x,
+        simulated,
+        x.astype(float),
         about["n_skipped"],
         about["status"],
-        names,
-        about.get("initial_state", "encoder"),
+        record.output_names,
+        about["initial_state"],
         arrays.get(f"{number}.low"),
         arrays.get(f"{number}.high"),
     )
     return Experiment(about["role"], record, run, about["skip"])
-
-
-def _texts() -> list[str]:
-    """The fields of a record that are no arrays: names and units."""
-    return [entry.name for entry in dataclasses.fields(Record) if entry.name not in ("u", "y", "t")]
-
-
-def _plain(value: str | tuple[str, ...]) -> str | list[str]:
-    return value if isinstance(value, str) else list(value)

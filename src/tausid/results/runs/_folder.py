@@ -1,179 +1,160 @@
-"""All files of a run: written, described and read."""
+"""The folder of a run: the names of all its files, and how each is written and read."""
 
 from __future__ import annotations
 
-import hashlib
+import csv
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from tausid.errors import StorageError
-from tausid.model.ensembles import AnyModel, EnsembleModel, load_model
-from tausid.model.evaluation import Scores
+from tausid.errors import StorageError, TausidError
+from tausid.model.ensembles import AnyModel, load_model
 from tausid.model.physics import AbstractPhysics
-from tausid.results.runs._experiments import read_experiments, write_experiments
-from tausid.results.runs._history import read_history, write_history
-from tausid.results.runs._run import MODEL, Run
-from tausid.storage import write_text
-
-RESULT = "result.json"
-REPORT = "report.html"
-
-
-def write_run(folder: Path, run: Run) -> tuple[dict[str, Path], dict[str, Any]]:
-    """Write model, history, records and summary of a finished fit.
-
-    Args:
-        folder: the run's folder.
-        run: the fit with its records and free runs.
-
-    Returns:
-        The paths by what they are, and the summary as plain JSON values.
-
-    Raises:
-        StorageError: the folder cannot be written.
-    """
-    paths = {"model": run.model.save(folder / MODEL)}
-    scores = run.scores
-    summary = {
-        **score_dict(scores["train"]),
-        **run.summary,
-        **describe_model(run.model, paths["model"]),
-        "protocol": run.recipe.protocol,
-        "recipe": run.recipe.name,
-        "linear_rmse": run.linear_rmse,
-        **({"test": score_dict(scores["test"])} if "test" in scores else {}),
-        "data": run.name,
-        "command": run.command,
-        "sources": dict(run.sources),
-    }
-    write_experiments(folder, run.experiments)
-    paths["history"] = write_history(folder, run.history)
-    paths["summary"] = write_text(folder / RESULT, json.dumps(summary, indent=2) + "\n")
-    return paths, summary
+from tausid.results.runs._experiments import from_arrays, to_arrays
+from tausid.results.runs._history import COLUMNS, from_cells, to_cells
+from tausid.results.runs._run import Experiment, Run
+from tausid.results.summary import describe_model, score_dict
+from tausid.storage import read_arrays, write_arrays, write_table, write_text
+from tausid.training.checkpoint import ALL_FILES
+from tausid.training.ensemble import member_folder
+from tausid.training.result import HistoryRow
 
 
-def score_dict(scores: Scores) -> dict[str, Any]:
-    """Scores as plain JSON values: those of the first record; with several, of each by name and of all together.
+class RunFolder:
+    """The files of one run: model, records with free runs, history, summary and report.
+
+    The folder holds its own copy of the records and of the model's free runs over them, so that a report can be made
+    years later, on another machine, and shows what was scored and not what lies under the same path by then.
+    Checkpoints in it belong to the training.
 
     Args:
-        scores: scores of records.
-
-    Returns:
-        The values.
+        path: the folder; it need not exist yet.
     """
-    first = scores.records[0].as_dict()
-    if len(scores.records) == 1:
-        return first
-    by_name = {score.record: score.as_dict() for score in scores.records}
-    return {**first, "records": by_name, "pooled": scores.pooled.as_dict()}
 
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.model_file = self.path / "model.safetensors"
+        self.records_file = self.path / "records.safetensors"
+        self.history_file = self.path / "history.csv"
+        self.summary_file = self.path / "result.json"
+        self.report_file = self.path / "report.html"
+        self.lock_file = self.path / ".run.lock"
 
-def describe_model(model: AnyModel, path: Path) -> dict[str, Any]:
-    """What is said of a model in every JSON object.
+    @property
+    def is_finished(self) -> bool:
+        """Whether the folder holds a finished run."""
+        return self.summary_file.is_file()
 
-    Args:
-        model: the model.
-        path: its file.
+    @property
+    def is_used(self) -> bool:
+        """Whether the folder holds a run, finished or not."""
+        files = (self.model_file, self.records_file, self.history_file, self.summary_file)
+        folders = (self.path, member_folder(self.path, 0))
+        return any(file.exists() for file in files) or any(any(folder.glob(ALL_FILES)) for folder in folders)
 
-    Returns:
-        Plain JSON values.
-    """
-    return {
-        "tau": model.tau,
-        "ts_over_tau": model.ts_over_tau,
-        "seed": model.provenance.get("seed"),
-        "model": str(path),
-        **({"physics": describe_parameters(model)} if model.physics is not None else {}),
-        **({"members": model.provenance.get("members", [])} if isinstance(model, EnsembleModel) else {}),
-    }
+    def write(self, run: Run) -> dict[str, Any]:
+        """Write model, records, history and summary of a finished fit; gives the summary as plain JSON values.
 
-
-def describe_parameters(model: AnyModel) -> dict[str, dict[str, Any]]:
-    """The fitted parameters of known equations.
-
-    Args:
-        model: the model.
-
-    Returns:
-        Value, unit and standard deviation (null where it is not known) by name; nothing without known equations.
-    """
-    found = {} if model.physics is None else model.physics.parameters
-    return {
-        name: {
-            "value": parameter.value,
-            "unit": parameter.unit,
-            "deviation": parameter.deviation if np.isfinite(parameter.deviation or np.nan) else None,
+        Args:
+            run: the fit with its records and free runs.
+        """
+        run.model.save(self.model_file)
+        self.write_records(run.experiments)
+        self.write_history(run.history)
+        scores = run.scores
+        summary = {
+            **score_dict(scores["train"]),
+            **run.summary,
+            **describe_model(run.model, self.model_file),
+            "protocol": run.recipe.protocol,
+            "recipe": run.recipe.name,
+            "linear_rmse": run.linear_rmse,
+            **({"test": score_dict(scores["test"])} if "test" in scores else {}),
+            "data": run.name,
+            "command": run.command,
+            "sources": dict(run.sources),
         }
-        for name, parameter in found.items()
-    }
-
-
-def file_sums(paths: Iterable[str | os.PathLike[str]]) -> dict[str, str]:
-    """Checksums of files, so that it can be said later which data a model came from.
-
-    Args:
-        paths: the files.
-
-    Returns:
-        sha256 in hexadecimal digits, by the file's name.
-    """
-    return {Path(path).name: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
-
-
-def read_run(folder: str | os.PathLike[str], *, physics: AbstractPhysics | type[AbstractPhysics] | None = None) -> Run:
-    """Read what `tausid fit` left in a folder.
-
-    Args:
-        folder: the folder.
-        physics: class of the known equations, where it is not one of the package's own.
-
-    Returns:
-        The run.
-
-    Raises:
-        StorageError: a file is missing, or not what it should be.
-    """
-    folder = Path(folder)
-    summary = _read_summary(folder / RESULT)
-    return Run(
-        model=load_model(folder / MODEL, physics=physics),
-        linear_rmse=summary.get("linear_rmse"),
-        history=read_history(folder),
-        experiments=read_experiments(folder),
-        summary=summary,
-        name=str(summary.get("data", "")),
-        command=str(summary.get("command", "")),
-        sources=dict(summary.get("sources", {})),
-        model_file=str(folder / MODEL),
-    )
-
-
-def best_step(folder: str | os.PathLike[str]) -> int | None:
-    """The step whose model was kept, from the summary of a run.
-
-    Args:
-        folder: the run's folder.
-
-    Returns:
-        The step; None where the run is not finished.
-    """
-    path = Path(folder) / RESULT
-    return int(_read_summary(path)["best_step"]) if path.is_file() else None
-
-
-def _read_summary(path: Path) -> dict[str, Any]:
-    try:
-        summary = json.loads(path.read_text())
-        if not isinstance(summary, dict) or "status" not in summary:
-            raise ValueError("it has no status")
+        write_text(self.summary_file, json.dumps(summary, indent=2) + "\n")
         return summary
-    except (OSError, ValueError) as error:
-        raise StorageError(
-            f"{path} must be the summary of a finished run; it cannot be read ({error}). Give the folder that "
-            "`tausid fit` wrote to."
-        ) from None
+
+    def read(self, *, physics: AbstractPhysics | type[AbstractPhysics] | None = None) -> Run:
+        """Read a finished run.
+
+        Args:
+            physics: class of the known equations, where it is not one of the package's own.
+        """
+        summary = self.read_summary()
+        return Run(
+            model=self.load_model(physics=physics),
+            history=self.read_history(),
+            experiments=self.read_records(),
+            summary=summary,
+            name=str(summary.get("data", "")),
+            command=str(summary.get("command", "")),
+            sources=dict(summary.get("sources", {})),
+            linear_rmse=summary.get("linear_rmse"),
+        )
+
+    def load_model(self, *, physics: AbstractPhysics | type[AbstractPhysics] | None = None) -> AnyModel:
+        """Load the model.
+
+        Args:
+            physics: class of the known equations, where it is not one of the package's own.
+        """
+        return load_model(self.model_file, physics=physics)
+
+    def write_records(self, experiments: Sequence[Experiment]) -> None:
+        """Write the records with their free runs.
+
+        Args:
+            experiments: the records and free runs.
+        """
+        arrays, content = to_arrays(experiments)
+        write_arrays(self.records_file, arrays, kind="records", content=content)
+
+    def read_records(self) -> tuple[Experiment, ...]:
+        """Read the records with their free runs."""
+        arrays, content = read_arrays(self.records_file, kind="records")
+        try:
+            return from_arrays(arrays, content)
+        except (KeyError, TypeError, TausidError) as error:
+            raise StorageError(f"{self.records_file} must hold records; it does not ({error}). Fit again.") from None
+
+    def write_history(self, history: Sequence[HistoryRow]) -> None:
+        """Write the history, one line per validation.
+
+        Args:
+            history: the rows.
+        """
+        write_table(self.history_file, COLUMNS, [to_cells(row) for row in history])
+
+    def read_history(self) -> tuple[HistoryRow, ...]:
+        """Read the history."""
+        try:
+            with self.history_file.open(newline="") as file:
+                return tuple(from_cells(row) for row in csv.DictReader(file))
+        except (OSError, TypeError, ValueError, KeyError) as error:
+            raise StorageError(
+                f"{self.history_file} must be the history of a run; it cannot be read ({error}). Give the folder that "
+                "`tausid fit` wrote to."
+            ) from None
+
+    def read_summary(self) -> dict[str, Any]:
+        """Read the summary."""
+        try:
+            summary = json.loads(self.summary_file.read_text())
+            if not isinstance(summary, dict) or "status" not in summary:
+                raise ValueError("it has no status")
+            return summary
+        except (OSError, ValueError) as error:
+            raise StorageError(
+                f"{self.summary_file} must be the summary of a finished run; it cannot be read ({error}). Give the "
+                "folder that `tausid fit` wrote to."
+            ) from None
+
+    @property
+    def best_step(self) -> int | None:
+        """The step whose model was kept; None where the run is not finished."""
+        return int(self.read_summary()["best_step"]) if self.is_finished else None

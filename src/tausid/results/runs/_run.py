@@ -16,7 +16,6 @@ from tausid.model.evaluation import Score, Scores, score_simulation, score_simul
 from tausid.training import FitResult, HistoryRow
 from tausid.training.recipe import Recipe
 
-MODEL = "model.safetensors"
 # A linear model is found from so many samples at most: more take longer than it is worth.
 LINEAR_SAMPLES = 20_000
 
@@ -55,7 +54,6 @@ class Run:
         name: what to call the data; empty where the training record's name will do.
         command: the command that repeats it; empty where there was none.
         sources: sha256 of each data file by its name.
-        model_file: name of the model file.
         linear_rmse: RMSE of the best linear approximation of the training records over the first test record (or the
             training record without one), by output; None where there is none.
     """
@@ -67,7 +65,6 @@ class Run:
     name: str = ""
     command: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
-    model_file: str = MODEL
     linear_rmse: Mapping[str, float] | None = None
 
     @classmethod
@@ -87,7 +84,7 @@ class Run:
         """
         names = ("status", "message", "steps", "best_step", "seconds")
         held_out = as_records(tests) if tests else ()
-        experiments = simulate_all(result.model, train=as_records(train), tests=held_out, skip=skip)
+        experiments = _simulate_all(result.model, train=as_records(train), tests=held_out, skip=skip)
         summary = {name: getattr(result, name) for name in names}
         linear = linear_rmse(result.recipe, as_records(train), experiments)
         return cls(result.model, result.history, experiments, summary, linear_rmse=linear)
@@ -97,9 +94,6 @@ class Run:
 
         Args:
             role: `train` or `test`.
-
-        Returns:
-            The experiments.
         """
         return tuple(experiment for experiment in self.experiments if experiment.role == role)
 
@@ -120,20 +114,10 @@ class Run:
         return {role: _scores(self.of_role(role)) for role in roles}
 
 
-def simulate_all(
+def _simulate_all(
     model: AnyModel, *, train: Sequence[Record], tests: Sequence[Record] = (), skip: int | None = None
 ) -> tuple[Experiment, ...]:
-    """Free runs of a model over its training and test records; one that diverges says so by its status.
-
-    Args:
-        model: the model.
-        train: the training records.
-        tests: records to test with.
-        skip: leading samples not to score.
-
-    Returns:
-        The experiments, training records first.
-    """
+    """Free runs of a model over its training and test records; one that diverges says so by its status."""
     roles = [("train", record) for record in train] + [("test", record) for record in tests]
     return tuple(Experiment(role, record, model.simulate(record, throw=False), skip) for role, record in roles)
 

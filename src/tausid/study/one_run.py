@@ -19,14 +19,16 @@ from tausid.model.ensembles import AnyModel
 from tausid.model.evaluation import Scores, evaluate_records
 from tausid.model.official import evaluate_official, evaluate_window
 from tausid.model.structure import Structure
-from tausid.results.runs import Run, write_run
+from tausid.results.runs import Run, RunFolder
+from tausid.results.study_results import StudyStatus
 from tausid.storage import check_writable
-from tausid.study.locks import RUN_LOCK, hold
-from tausid.study.source import DataSource, load_source
+from tausid.study.locks import hold
 from tausid.study.spec import recipe_of, settings_of
+from tausid.study.study_data import DataSource, RecordSource, load_source
 from tausid.training import FitResult, fit
 from tausid.training.holdout import split_records
 from tausid.training.resolve import resolve_holdout
+from tausid.training.run_state import Status
 
 # A run whose coordinator was killed may still be computed by a cluster's worker. So long its successor waits before it
 # lets other runs go first; what the worker leaves is a checkpoint to go on from.
@@ -35,28 +37,20 @@ SECONDS_TO_WAIT_FOR_FOLDER = 60.0
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker is told.
+    """What a worker is told."""
 
-    Args:
-        name: name of the run.
-        labels: its variant and its values on the axes.
-        source: where the records come from.
-        choices: what `fit` is told.
-        folder: where checkpoint, model and history go.
-    """
-
-    name: str
-    labels: Mapping[str, Any]
-    source: DataSource
-    choices: Mapping[str, Any]
-    folder: Path
+    name: str  # name of the run
+    labels: Mapping[str, Any]  # its variant and its values on the axes
+    source: DataSource | RecordSource  # where the records come from
+    choices: Mapping[str, Any]  # what `fit` is told
+    folder: Path  # where checkpoint, model and history go
 
 
 def execute(job: Job) -> dict[str, Any]:
     """Train, score and save one run; where its folder holds a checkpoint, from there on."""
     check_writable(job.folder)
-    with hold(job.folder / RUN_LOCK, seconds=SECONDS_TO_WAIT_FOR_FOLDER) as held:
-        return _execute(job) if held else {"status": "busy"}
+    with hold(RunFolder(job.folder).lock_file, seconds=SECONDS_TO_WAIT_FOR_FOLDER) as held:
+        return _execute(job) if held else {"status": StudyStatus.BUSY}
 
 
 def _execute(job: Job) -> dict[str, Any]:
@@ -64,10 +58,11 @@ def _execute(job: Job) -> dict[str, Any]:
     began = _cpu_seconds()
     result = _fit(job, train, tests)
     cpu_seconds = _cpu_seconds() - began
-    if result.status == "interrupted":
-        return {"status": "interrupted"}
+    if result.status == Status.INTERRUPTED:
+        return {"status": Status.INTERRUPTED}
     run = Run.from_result(result, train=train, tests=tests)
-    write_run(job.folder, run)
+    files = RunFolder(job.folder)
+    files.write(run)
     held_out = split_records(result.recipe, train, validation=None, test=tests or None).validation
     scores = {**run.scores, **({"validation": evaluate_records(result.model, held_out)} if held_out else {})}
     if tests and "window" in job.choices:
@@ -77,7 +72,7 @@ def _execute(job: Job) -> dict[str, Any]:
         "cpu_seconds": round(cpu_seconds, 3),
         **score_columns(scores),
         **_official_columns(result.model, job.source),
-        "model": f"{job.folder.name}/model.safetensors",
+        "model": f"{job.name}/{files.model_file.name}",
     }
 
 
@@ -86,9 +81,9 @@ def _cpu_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def _official_columns(model: AnyModel, source: DataSource) -> dict[str, float | None]:
+def _official_columns(model: AnyModel, source: DataSource | RecordSource) -> dict[str, float | None]:
     """The official score, where the data are a benchmark that has one."""
-    if not source.train.startswith("@"):
+    if isinstance(source, RecordSource) or not source.train.startswith("@"):
         return {}
     data = datasets.load(source.train.removeprefix("@"))
     return score_columns({"official": evaluate_official(model, data)}, always=()) if data.score_skip else {}
@@ -106,7 +101,7 @@ def _fit(job: Job, train: Sequence[Record], tests: Sequence[Record]) -> FitResul
 
 def describe_result(result: FitResult) -> dict[str, Any]:
     """What an outcome says of a fit, beside its scores."""
-    tau = result.model.tau
+    tau, errors = result.model.tau, [row.validation for row in result.history if math.isfinite(row.validation)]
     consensus = result.model.provenance.get("consensus")
     return {
         "status": result.status,
@@ -114,11 +109,12 @@ def describe_result(result: FitResult) -> dict[str, Any]:
         "best_step": result.best_step,
         "seconds": round(result.seconds, 3),
         "tau_seconds": float(np.mean(tau)),
-        "ts_over_tau": float(np.mean(result.model.ts / np.asarray(tau))),
+        "final_ts_over_tau": float(np.mean(result.model.ts / np.asarray(tau))),
+        "validation_nrmse": min(errors, default=None),
         "structure": describe_structure(result.model.structure),
         "consensus": consensus if isinstance(consensus, int | float) else None,
         "version": version(),
-        "message": result.message if result.status == "diverged" else "",
+        "message": result.message if result.status == Status.DIVERGED else "",
     }
 
 

@@ -24,31 +24,26 @@ LISTS = {
 
 @dataclass(frozen=True)
 class DataSource:
-    """Records by name or by file; workers load them by themselves.
+    """Records by name or by file; workers load them by themselves."""
 
-    Args:
-        train: `@NAME` of a known dataset, or a file.
-        inputs: input columns of a file.
-        outputs: output columns of a file.
-        ts: sampling time of a file in seconds.
-        time: time column of a file, instead of `ts`.
-        fill: how missing inputs of a file are filled: `hold` or `linear`.
-        prepare: steps such as `decimate 10`, in order, for all records.
-        test: test file; the training file where only test columns are given.
-        test_inputs: input columns of the test record; by default the training record's.
-        test_outputs: output columns of the test record; by default the training record's.
-    """
+    train: str  # `@NAME` of a known dataset, or a file
+    inputs: tuple[str, ...] = ()  # input columns of a file
+    outputs: tuple[str, ...] = ()  # output columns of a file
+    ts: float | None = None  # sampling time of a file in seconds
+    time: str | None = None  # time column of a file, instead of `ts`
+    fill: str | None = None  # how missing inputs of a file are filled: `hold` or `linear`
+    prepare: tuple[str, ...] = ()  # steps such as `decimate 10`, in order, for all records
+    test: str | None = None  # test file; the training file where only test columns are given
+    test_inputs: tuple[str, ...] = ()  # input columns of the test record; by default the training record's
+    test_outputs: tuple[str, ...] = ()  # output columns of the test record; by default the training record's
 
-    train: str
-    inputs: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()
-    ts: float | None = None
-    time: str | None = None
-    fill: str | None = None
-    prepare: tuple[str, ...] = ()
-    test: str | None = None
-    test_inputs: tuple[str, ...] = ()
-    test_outputs: tuple[str, ...] = ()
+
+@dataclass(frozen=True, eq=False)
+class RecordSource:
+    """Records in memory; they travel to workers with every run."""
+
+    train: tuple[Record, ...]  # training records
+    tests: tuple[Record, ...] = ()  # test records
 
 
 def sources_from_spec(value: Any, folder: Path) -> dict[str, DataSource]:
@@ -118,9 +113,14 @@ def _path(name: str, folder: Path) -> str:
     return name if name.startswith("@") else str((folder / name).resolve())
 
 
+def load_source(source: DataSource | RecordSource) -> tuple[tuple[Record, ...], tuple[Record, ...]]:
+    """The training records, and the test records."""
+    return (source.train, source.tests) if isinstance(source, RecordSource) else _read(source)
+
+
 @functools.lru_cache(maxsize=4)
-def load_source(source: DataSource) -> tuple[tuple[Record, ...], tuple[Record, ...]]:
-    """The training records, and the test records; read once per process."""
+def _read(source: DataSource) -> tuple[tuple[Record, ...], tuple[Record, ...]]:
+    """Read once per process."""
     columns = Columns(source.inputs, source.outputs, source.ts, source.time, fill=source.fill, prepare=source.prepare)
     data = read_fit_data(
         [source.train],

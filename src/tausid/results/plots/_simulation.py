@@ -1,4 +1,4 @@
-"""Measured against simulated outputs over time."""
+"""Simulations over time: against what was measured, several at once, the band of an ensemble, and states."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tausid.results.plots._style import (
     MEASURED,
     RESIDUAL,
     SERIES,
+    SIMULATED,
     legend_above,
     new_figure,
     output_labels,
@@ -40,7 +41,6 @@ def plot_simulation(record: Record, simulation: Simulation) -> Figure:
 
     Raises:
         DataError: the simulation has other outputs than the record.
-        MissingExtraError: matplotlib is not installed.
     """
     return _draw(record, {"simulated": simulation})
 
@@ -58,11 +58,77 @@ def plot_comparison(record: Record, simulations: Mapping[str, Simulation]) -> Fi
 
     Raises:
         DataError: there is no simulation, or one has other outputs than the record.
-        MissingExtraError: matplotlib is not installed.
     """
     if not simulations:
         raise DataError("`simulations` must hold at least one simulation; got none. Simulate a model first.")
     return _draw(record, simulations)
+
+
+@styled
+def plot_band(
+    record: Record,
+    mean: Simulation,
+    *,
+    low: np.ndarray,
+    high: np.ndarray,
+    label: str = "band",
+) -> Figure:
+    """Measured outputs against the mean of several models and the band that they span.
+
+    Args:
+        record: what was measured.
+        mean: the mean of the models' simulations.
+        low: lower end of the band at the mean's time stamps, in physical units.
+        high: upper end of the band.
+        label: what the band is, such as `mean +- 2 deviations of 5 models`.
+
+    Returns:
+        The figure, one panel per output.
+
+    Raises:
+        DataError: the band has another shape than the mean.
+    """
+    if not np.shape(low) == np.shape(high) == mean.y.shape:
+        raise DataError(
+            f"`low` and `high` must have the mean's shape, {mean.y.shape}; got {np.shape(low)} and {np.shape(high)}. "
+            "Compute all three from the same simulations."
+        )
+    figure = new_figure(0.6 + 2.8 * record.ny)
+    panels = figure.subplots(record.ny, 1, sharex=True, squeeze=False)[:, 0]
+    for channel, name in enumerate(output_labels(record.output_names, record.output_units)):
+        panel = panels[channel]
+        shade = {"color": SIMULATED, "alpha": 0.3, "linewidth": 0}
+        panel.fill_between(mean.t, low[:, channel], high[:, channel], label=plain(label), **shade)
+        panel.plot(record.t, record.y[:, channel], color=MEASURED, linewidth=1.4, label="measured")
+        panel.plot(mean.t, mean.y[:, channel], color=SIMULATED, linestyle="--", label="mean of the models")
+        panel.set_ylabel(name)
+        legend_above(panel)
+    panels[0].set_title(plain(record.name))
+    panels[-1].set_xlabel("time (s)")
+    return figure
+
+
+@styled
+def plot_states(simulation: Simulation) -> Figure:
+    """The normalized states along a simulation: good ones stay around one, whatever the plant's units.
+
+    Args:
+        simulation: from `Model.simulate`.
+
+    Returns:
+        The figure, one panel per state.
+    """
+    nx = simulation.x.shape[1]
+    figure = new_figure(0.8 + 1.2 * nx)
+    panels = figure.subplots(nx, 1, sharex=True, squeeze=False)[:, 0]
+    for state, panel in enumerate(panels):
+        panel.plot(simulation.t, simulation.x[:, state], color=SERIES[state % len(SERIES)][0])
+        panel.axhline(0.0, color=MEASURED, linewidth=0.6)
+        panel.set_ylabel(f"x{state + 1}")
+    panels[0].set_title("states (normalized)")
+    panels[-1].set_xlabel("time (s)")
+    figure.align_ylabels()
+    return figure
 
 
 def _draw(record: Record, simulations: Mapping[str, Simulation]) -> Figure:
