@@ -11,7 +11,7 @@ from tausid.shapes import Float
 
 # How many of the states seen in training an estimate also begins from, and by which factor their minimum must be lower
 # than that from the expected state: what is about as likely would only change the estimate with chance.
-TRIED_SEEN, MUCH_LOWER = 3, 0.5
+TRIED_SEEN, MUCH_LOWER = 2, 0.5
 # Damping, relative to the diagonal of J'J: at the start, and its factors after a good and a bad step.
 FIRST_DAMPING, LESS, MORE = 1e-2, 0.2, 4.0
 # Added to the diagonal, so that states that nothing depends on stay where they are.
@@ -19,7 +19,7 @@ FLOOR = 1e-8
 # Most steps, and most trials of a step with more and more damping.
 STEPS, TRIALS = 100, 12
 # Relative decrease of the error that counts as converged.
-TOLERANCE = 1e-9
+TOLERANCE = 1e-7
 
 
 @dataclass(frozen=True, eq=False)

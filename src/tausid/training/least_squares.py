@@ -25,8 +25,10 @@ INITIAL_STEPS = 5
 TRIALS = 12
 # Relative decrease of the objective that counts as converged.
 TOLERANCE = 1e-4
-# Weight decay of what is in no group; of the groups before the evidence says more, iterations until then, its bounds.
-LEAST_DECAY, FIRST_DECAY, FIRST_EVIDENCE, DECAYS = 1e-8, 1e-6, 5, (1e-9, 1e-1)
+# Weight decay of what is in no group; of the groups before the evidence says more, and its bounds.
+LEAST_DECAY, FIRST_DECAY, DECAYS = 1e-8, 1e-6, (1e-9, 1e-1)
+# Iterations before the evidence is looked at, and from one look to the next.
+FIRST_EVIDENCE, EVIDENCE_EVERY = 5, 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +58,8 @@ class Decay:
         Of a group with gamma well-determined weights it is `gamma s^2 / (n |theta|^2)`, with s^2 the variance of the
         errors and n the number of independent samples.
         """
-        if self.samples is None or not self.groups or point.iterations < FIRST_EVIDENCE:
+        late = point.iterations - FIRST_EVIDENCE
+        if self.samples is None or not self.groups or late < 0 or late % EVIDENCE_EVERY:
             return point.decay
         variance = _inverse_diagonal(H + np.diag(point.decay + FLOOR * np.diag(H).mean()))
         if variance is None:

@@ -39,6 +39,7 @@ from tausid.training.parts import (
 from tausid.training.problem import Problem
 from tausid.training.recipe import Recipe
 from tausid.training.start import (
+    PER_STATE,
     AnyTau,
     Start,
     approximate,
@@ -87,7 +88,8 @@ class Task:
 
     def start(self, recipe: Recipe, split: Split, scaling: Scaling, variant: tuple[int, int] = (0, 0)) -> Problem:
         """The same task with another structure, on other records, and with other random weights."""
-        tau: AnyTau = self.problem.initial_model.state_space.tau
+        # One tau per state is as long as the states of each structure.
+        tau: AnyTau = self.tau if self.tau == PER_STATE else self.problem.initial_model.state_space.tau
         bla = self._approximation(recipe)
         return start_problem(recipe, self.problem.seed, tau, split, self.plant, bla, scaling, variant)
 

@@ -29,7 +29,8 @@ TRAINED_START = 0.1
 # Decades of the rates and frequencies of random dynamics, in 1/tau.
 RATES, FREQUENCIES = (-1.5, 0.7), (-1.0, 0.8)
 AnyTau = float | Sequence[float] | str | Tau | TauEstimate
-FROM_TENTH = ("trained", "trained-per-state")
+PER_STATE = "trained-per-state"
+FROM_TENTH = ("trained", PER_STATE)
 TAU_NAMES = (*LINEAR_METHODS, *FROM_TENTH, "bla-trained")
 
 
@@ -71,7 +72,7 @@ def _named_start(name: str, records: Sequence[Record], recipe: Recipe, bla: Line
     if bla is None and (name not in FROM_TENTH or from_linear):
         bla = approximate(records, recipe)
     if bla is None or name in FROM_TENTH:
-        shape = (recipe.structure.order,) if name == "trained-per-state" else ()
+        shape = (recipe.structure.order,) if name == PER_STATE else ()
         start = np.full(shape, median_step(records) / TRAINED_START)
         return Start(Tau(start, trainable=True, source="Ts/tau = 0.1"), bla)
     seconds, _ = tau_of_model(bla, linear_records(records, hold=bla.hold), method=method, x0=bla.x0)

@@ -34,8 +34,8 @@ from tausid.training.run_state import RunState, Status
 
 # Errors below this share of the deviation are as good as none: what is left to choose by is rounding.
 NEGLIGIBLE = 1e-4
-# A candidate is given up where so many folds leave it behind by this factor; one fold alone may be unlike the others.
-ENOUGH_FOLDS, HOPELESS = 2, 1.5
+# A candidate is given up where one, two, three folds leave it behind by these factors; one fold may be unlike others.
+HOPELESS = (2.5, 1.5, 1.25)
 # Inputs this much larger than the held-out ones must not make a model diverge, as polynomials may out of range.
 LARGER_INPUTS = 1.5
 # Iterations after which the best of several random starts goes on alone.
@@ -131,10 +131,8 @@ class Trials:
             self.run([Job(recipe, k) for recipe in alive])
             if self.session.interrupted.is_set():
                 break
-            if k + 1 < ENOUGH_FOLDS:
-                continue
             errors = [self.of(recipe, range(k + 1)).lowest for recipe in alive]
-            limit = HOPELESS * max(min(errors), NEGLIGIBLE)
+            limit = HOPELESS[min(k, len(HOPELESS) - 1)] * max(min(errors, default=np.inf), NEGLIGIBLE)
             alive = [recipe for recipe, error in zip(alive, errors, strict=True) if error <= limit or is_linear(recipe)]
         return sorted(alive, key=lambda recipe: self.of(recipe).lowest)
 

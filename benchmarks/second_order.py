@@ -1,0 +1,214 @@
+"""How fast are the compiled normal equations, and a whole default fit?
+
+    python benchmarks/second_order.py --json
+    python benchmarks/second_order.py --before ../tausid-before --data ../data      # against another checkout, too
+
+All in one run on one pinned core. Goals: 20 x the JAX implementation at 1024 samples and 130 weights, half of the
+core's own dsyrk rate at 10^4 samples and 400 weights, memory flat in the number of samples; a default fit 20 x faster,
+by CPU time, than the version before, with less than 300 MB; `evaluate` at most twice the time of importing numpy and scipy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+
+import numpy as np
+
+# Samples, states, hidden units of f; the weights follow.
+SIZES = {"1024 x 130": (1024, 2, 20), "10000 x 400": (10_000, 3, 51), "100000 x 130": (100_000, 2, 20)}
+PLANTS = ("cascaded_tanks", "daisy_heating", "daisy_exchanger", "daisy_hairdryer")
+GROWTH = {"samples": [(n, 2, 20) for n in (1000, 10_000, 100_000, 1_000_000)],
+          "weights": [(1024, 2, h) for h in (5, 10, 20, 40, 80)],
+          "states": [(1024, n, 20) for n in (1, 2, 4, 8)]}  # fmt: skip
+FIT = """
+import resource, sys, time
+import tausid
+from pathlib import Path
+from tausid import Record
+name, folder = sys.argv[1], sys.argv[2]
+if name.startswith("daisy_"):
+    import numpy as np
+    columns = np.genfromtxt(Path(folder) / "daisy" / f"{name[6:]}_train.csv", delimiter=",", skip_header=1)
+    ts = {"heating": 2.0, "exchanger": 1.0, "hairdryer": 0.08}[name[6:]]
+    train = Record.from_arrays(columns[:, :1], columns[:, 1:2], ts=ts)
+else:
+    train = tausid.datasets.load(name).train
+began = time.perf_counter()
+tausid.fit(train, seed=0, progress=None)
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(used.ru_utime + used.ru_stime, time.perf_counter() - began, used.ru_maxrss / 1024)
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--core", type=int, default=0, help="core to run on")
+    parser.add_argument("--before", type=Path, help="a checkout of another version, with its own .venv")
+    parser.add_argument("--data", type=Path, help="folder with the benchmarks' data; TAUSID_DATA by default")
+    parser.add_argument("--growth", action="store_true", help="also how the time grows with sizes")
+    options = parser.parse_args()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {options.core})
+    result: dict[str, Any] = {name: normal_equations(*sizes) for name, sizes in SIZES.items()}
+    result = {"normal": result, "start_ratio": start_ratio()}
+    if options.growth:
+        result["growth"] = {name: [normal_ms(*sizes) for sizes in rows] for name, rows in GROWTH.items()}
+    data = options.data or os.environ.get("TAUSID_DATA")
+    if data:
+        result["fit"] = {name: whole_fit(name, str(data), options.before) for name in PLANTS}
+    print(json.dumps(result, indent=None if options.json else 2))
+
+
+def make(samples: int, nx: int, hidden: int) -> tuple[Any, Any, np.ndarray, np.ndarray]:
+    """The compiled error of a random stable model, the model, and a point."""
+    from tausid.engine.compiled import CompiledError, Samples, System
+    from tausid.engine.integrators import FixedStep
+    from tausid.engine.networks import Network
+
+    rng = np.random.default_rng(0)
+    f = Network.random(rng, nx + 1, nx, hidden=(hidden,), activation="tanh", bias=True, weight_range=0.1)
+    f.linear[:, :nx] -= np.eye(nx)
+    g = Network.random(rng, nx + 1, 1, bias=True, weight_range=0.5)
+    system = System.of(f, g, 1.0, None, FixedStep())
+    records = Samples.join(
+        [rng.normal(size=(samples, 1))], [rng.normal(size=(samples, 1))], [np.full(samples - 1, 0.05)]
+    )
+    return CompiledError(system, records), (f, g), system.pack(f, g), np.zeros((1, nx))
+
+
+def normal_equations(samples: int, nx: int, hidden: int) -> dict[str, float]:
+    """Milliseconds of the normal equations: compiled, by JAX, and of the product J'J alone by BLAS."""
+    error, networks, theta, x0 = make(samples, nx, hidden)
+    before = peak_mb()
+    compiled = best_ms(lambda: error.normal(theta, x0))
+    memory, dsyrk = peak_mb() - before, dsyrk_ms(samples, len(theta))
+    scan = best_ms(lambda: jax_error(error, networks).normal(theta, x0), repeat=3)
+    return {
+        "weights": len(theta),
+        "normal_ms": compiled,
+        "jax_ms": scan,
+        "times_jax": scan / compiled,
+        "share_of_dsyrk": dsyrk / compiled,
+        "added_mb": memory,
+    }
+
+
+def jax_error(error: Any, networks: tuple[Any, Any], cache: dict[int, Any] = {}) -> Any:  # noqa: B006
+    """The JAX implementation of the same error, made once."""
+    if id(error) not in cache:
+        import jax
+
+        from tausid.model.initial import FreeState
+        from tausid.model.state_space import StateSpace
+        from tausid.model.tau import Tau
+        from tausid.training.scan_error import ScanError
+        from tausid.training.trainable import trainable
+
+        f, g = networks
+        model = StateSpace(f, g, FreeState.unknown(np.zeros((1, f.linear.shape[0]))), Tau(1.0))
+        trained = trainable(model)
+        nothing = jax.tree.map(lambda _: False, trained.initial)
+        import dataclasses
+
+        trained = dataclasses.replace(trained, initial=nothing)
+        cache[id(error)] = ScanError(model, trained, error.samples, error.system.integrator)
+    return cache[id(error)]
+
+
+def normal_ms(samples: int, nx: int, hidden: int) -> dict[str, float]:
+    """Milliseconds and sizes of the compiled normal equations."""
+    error, _, theta, x0 = make(samples, nx, hidden)
+    return {
+        "samples": samples,
+        "nx": nx,
+        "weights": len(theta),
+        "ms": best_ms(lambda: error.normal(theta, x0), repeat=3),
+    }
+
+
+def dsyrk_ms(samples: int, weights: int) -> float:
+    """What BLAS needs for J'J of a Jacobian that lies in memory, scaled up from a thousand rows."""
+    from scipy.linalg.blas import dsyrk
+
+    J = np.asfortranarray(np.random.default_rng(0).normal(size=(weights, 1000)))
+    return best_ms(lambda: dsyrk(1.0, J)) * samples / 1000
+
+
+def best_ms(call: Callable[[], Any], repeat: int = 10) -> float:
+    """The shortest of several times, in milliseconds; the first call is not counted."""
+    call()
+    times = []
+    for _ in range(repeat):
+        began = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began)
+    return 1000 * min(times)
+
+
+def start_ratio() -> float:
+    """CPU time of `tausid evaluate` over that of importing numpy and scipy."""
+    import tempfile
+
+    import tausid
+
+    with tempfile.TemporaryDirectory() as folder:
+        data = tausid.datasets.simulate_tanks(samples=1000, seed=0)
+        quick = tausid.LevenbergMarquardt(iterations=2)
+        fitted = tausid.fit(data.train, seed=0, trainer=quick, holdout=None, progress=None)
+        model, table = Path(folder) / "model.safetensors", Path(folder) / "test.csv"
+        fitted.model.save(model)
+        record = data.test
+        rows = np.column_stack([record.t, record.u, record.y])
+        np.savetxt(table, rows, delimiter=",", header="t,u,y", comments="")
+        evaluate = [sys.executable, "-m", "tausid.cli", "evaluate", str(model), str(table), "--input", "u"]
+        evaluate += ["--output", "y", "--time", "t"]
+        return cpu_of(evaluate) / cpu_of([sys.executable, "-c", "import numpy, scipy"])
+
+
+def cpu_of(command: list[str], repeat: int = 7) -> float:
+    """The least CPU seconds of a command, its bytecode cached."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    times = []
+    for _ in range(repeat + 1):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, check=True, capture_output=True, env=environment)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(times[1:])
+
+
+def whole_fit(name: str, data: str, before: Path | None) -> dict[str, float]:
+    """CPU seconds, wall seconds and peak memory of a default fit, here and in the version before."""
+    cpu, wall, memory = run_fit(sys.executable, name, data)
+    result = {"fit_cpu_s": cpu, "fit_s": wall, "peak_mb": memory}
+    if before is not None:
+        old, _, old_memory = run_fit(str(before / ".venv/bin/python"), name, data)
+        result |= {"before_cpu_s": old, "before_mb": old_memory, "times_before": old / cpu}
+    return result
+
+
+def run_fit(python: str, name: str, data: str) -> tuple[float, ...]:
+    environment = {**os.environ, "TAUSID_DATA": data}
+    done = subprocess.run([python, "-c", FIT, name, data], check=True, capture_output=True, text=True, env=environment)
+    return tuple(map(float, done.stdout.split()))
+
+
+def peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+if __name__ == "__main__":
+    main()
