@@ -39,6 +39,8 @@ OWN_RULES = (
     "tausid.data.records._record",
     "tausid.data.records._rules",
     "tausid.data.records._sets",
+    "tausid.engine.compiled",
+    "tausid.model.state_estimate",
     "tausid.model.structure",
     "tausid.results.plots._simulation",
     "tausid.training.fitting",

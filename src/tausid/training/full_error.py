@@ -195,7 +195,7 @@ def expectation(
     covariance times the variance of the outputs' errors.
     """
     nx = states.shape[1]
-    if _run_away(states):
+    if _run_away(states) or not np.isfinite(noise):
         return np.zeros(nx), np.zeros((nx, nx))
     mean, spread = states.mean(axis=0), states.std(axis=0)
     moves = spread > LEAST_SPREAD

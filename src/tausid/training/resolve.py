@@ -78,8 +78,8 @@ class Task:
     problem: Problem
     tau: AnyTau
     plant: AbstractPhysics | None
-    _linear: dict[int, LinearModel] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _linear: dict[tuple[int, tuple[Record, ...]], LinearModel] = field(default_factory=dict)
+    _locks: dict[tuple[int, tuple[Record, ...]], threading.Lock] = field(default_factory=dict)
 
     @property
     def held_out(self) -> bool:
@@ -90,7 +90,7 @@ class Task:
         """The same task with another structure, on other records, and with other random weights."""
         # One tau per state is as long as the states of each structure.
         tau: AnyTau = self.tau if self.tau == PER_STATE else self.problem.initial_model.state_space.tau
-        bla = self._approximation(recipe)
+        bla = self._approximation(recipe, split.train)
         return start_problem(recipe, self.problem.seed, tau, split, self.plant, bla, scaling, variant)
 
     def random_starts(self, problem: Problem, count: int) -> list[StateSpace]:
@@ -98,15 +98,16 @@ class Task:
         start, rng = problem.first_weights, np.random.default_rng([problem.seed, 3])
         return [start, *(start_random_dynamics(start, rng) for _ in range(count - 1))]
 
-    def _approximation(self, recipe: Recipe) -> LinearModel | None:
-        """The linear approximation of all training records with as many states, found once."""
+    def _approximation(self, recipe: Recipe, records: tuple[Record, ...]) -> LinearModel | None:
+        """The linear approximation of these records alone with as many states, found once: a fold must not know what
+        it holds out."""
         if not isinstance(recipe.start, FromLinear):
             return None
-        order = recipe.structure.order
-        with self._lock:
-            if order not in self._linear:
-                self._linear[order] = approximate(self.problem.split.train, recipe, order=order)
-            return self._linear[order]
+        key = (recipe.structure.order, records)
+        with self._locks.setdefault(key, threading.Lock()):
+            if key not in self._linear:
+                self._linear[key] = approximate(records, recipe, order=recipe.structure.order)
+            return self._linear[key]
 
 
 def resolve(

@@ -177,8 +177,9 @@ def _linear_error(trials: Trials) -> tuple[Recipe, float] | None:
 
 
 def _held_out(trials: Trials, job: Job) -> float | None:
-    error = trials.of(job.recipe).lowest if trials.splits else np.inf
-    return float(error) if np.isfinite(error) else None
+    """The held-out error of a candidate; that of its final fit where nothing else was tried."""
+    errors = (trials.of(job.recipe).lowest, trials.done[job].curve.lowest)
+    return next((float(error) for error in errors if np.isfinite(error)), None)
 
 
 def _run_of(trials: Trials, job: Job) -> RunState:

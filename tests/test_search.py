@@ -1,0 +1,491 @@
+"""The search: candidates and their race, final fits and their consensus, trust, interruption, resuming."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from problems import multisine, oscillator_record, wiener_record
+
+import tausid
+from tausid import ConfigError, DataError, Record, recipes
+from tausid.model.arrays import named_arrays
+from tausid.training import search, trials
+from tausid.training.candidates import (
+    LINEAR,
+    describe,
+    first_candidates,
+    is_linear,
+    is_searched,
+    larger_candidates,
+    resized_candidates,
+)
+from tausid.training.checkpoint import StoredTrial, load_trials, save_trials
+from tausid.training.consensus import FAR, Consensus, compare
+from tausid.training.driver import Session
+from tausid.training.parts import Folds, Given, LevenbergMarquardt, RandomDynamics
+from tausid.training.recipe import Recipe
+from tausid.training.resolve import Task, resolve
+from tausid.training.result import FoldCurve
+from tausid.training.trials import Job, Trial, Trials, job_key
+
+# A search that ends within seconds: small networks of two states, two folds.
+SMALL = {"structure.hidden": (3,), "trainer.iterations": 4, "holdout": Folds(2)}
+
+
+def quick_fit(record: Record | None = None, settings: dict | None = None, **changes) -> tausid.FitResult:
+    arguments = {"seed": 0, "nx": 2, "progress": None, **changes}
+    record = wiener_record(120) if record is None else record
+    return tausid.fit(record, settings={**SMALL, **(settings or {})}, **arguments)
+
+
+def make_task(record: Record | None = None, settings: dict | None = None, **arguments) -> Task:
+    recipe = recipes.default().change({**SMALL, **(settings or {})})
+    record = wiener_record(120) if record is None else record
+    return resolve(recipe, record, **{"tau": 2.0, "seed": 0, **arguments})
+
+
+def quiet(folder: Path | None = None) -> Session:
+    return Session(folder, lambda update: None, threading.Event())
+
+
+def same(a: tausid.Model, b: tausid.Model) -> bool:
+    x, y = named_arrays(a.state_space), named_arrays(b.state_space)
+    return x.keys() == y.keys() and all(np.array_equal(x[name], y[name]) for name in x)
+
+
+# Candidates
+
+
+def kinds_of(recipe: Recipe) -> tuple:
+    structure = recipe.structure
+    return structure.network, structure.activation, structure.nonlinear_g, recipe.start.kind
+
+
+def test_all_kinds_of_networks_and_starts_are_candidates():
+    task = make_task()
+    first = first_candidates(task)
+    assert is_searched(task) and is_linear(first[0]) and sum(map(is_linear, first)) == 1
+    assert len(set(first)) == len(first)
+    assert {kind for recipe in first[1:] for kind in [kinds_of(recipe)[0]]} == {"mlp", "polynomial"}
+    assert any(isinstance(recipe.start, RandomDynamics) and recipe.structure.nonlinear_g for recipe in first)
+    assert {recipe.structure.nx for recipe in first} == {task.problem.recipe.structure.nx}
+    assert len({job_key(Job(recipe, 0)) for recipe in first}) == len(first)
+
+
+@pytest.mark.parametrize(
+    ("asked", "open_ones"),
+    [
+        ({"structure.network": "polynomial"}, {("polynomial", "leaky_relu", False, "from-linear")}),
+        (
+            {"structure.activation": "tanh", "structure.nonlinear_g": True, "structure.network": "mlp"},
+            {("mlp", "tanh", True, "from-linear"), ("mlp", "tanh", True, "random-dynamics")},
+        ),
+    ],
+)
+def test_what_was_asked_for_leaves_no_other_choice(asked, open_ones):
+    assert {kinds_of(recipe) for recipe in first_candidates(make_task(settings=asked)) if not is_linear(recipe)} == (
+        open_ones
+    )
+
+
+@pytest.mark.parametrize("settings", [{"holdout": "none"}, {"search": "fixed"}, {"start": "random"}])
+def test_where_nothing_is_searched_the_recipe_is_the_only_candidate(settings):
+    task = make_task(settings={**settings, "structure.nx": 2})
+    assert not is_searched(task) and first_candidates(task) == [task.problem.recipe]
+    assert resized_candidates(task, [task.problem.recipe], 9) == []
+
+
+def test_polynomials_of_many_states_are_not_tried():
+    names = [kinds_of(recipe)[0] for recipe in first_candidates(make_task(settings={"structure.nx": 6}))]
+    assert "polynomial" not in names and "mlp" in names
+
+
+def test_the_linear_model_and_the_best_kinds_are_tried_with_other_numbers_of_states():
+    task = make_task()
+    order = task.problem.recipe.structure.order
+    linear, *others = first_candidates(task)
+    found = resized_candidates(task, [others[3], linear, others[0], others[1]], most_states=order + 1)
+    assert {kinds_of(recipe) for recipe in found} == {kinds_of(recipe) for recipe in (linear, others[3], others[0])}
+    sizes = {order + 1, order - 1, (order + 1) // 2} - {0, order}
+    assert {recipe.structure.nx for recipe in found} == sizes and len(set(found)) == len(found) == 3 * len(sizes)
+    more = resized_candidates(task, others, most_states=9)
+    assert max(recipe.structure.nx for recipe in more) == order + 2  # modes come in pairs
+    assert not any(recipe.structure.nx > order for recipe in resized_candidates(task, others, most_states=order))
+    given = make_task(settings={"structure.nx": 2})
+    assert resized_candidates(given, first_candidates(given), 9) == []
+
+
+def test_still_more_states_are_tried_where_two_more_were_better():
+    task = make_task()
+    order, recipe = task.problem.recipe.structure.order, task.problem.recipe
+    sizes = {
+        nx: [more.structure.nx for more in larger_candidates(task, recipe.with_structure(nx=nx), 99)]
+        for nx in (order, order + 1, order + 2, 2 * order + 2)
+    }
+    assert sizes == {order: [], order + 1: [], order + 2: [order + 3, order + 4], 2 * order + 2: []}
+    assert larger_candidates(task, recipe.with_structure(nx=order + 2), order + 2) == []
+
+
+def test_structures_are_described_in_words():
+    task = make_task()
+    assert describe(LINEAR.apply(task.problem.recipe, 1).structure) == "1 state, linear"
+    structure = task.problem.recipe.with_structure(nx=3, activation="tanh", nonlinear_g=True).structure
+    assert describe(structure) == "3 states, tanh, f and g nonlinear"
+    assert describe(dataclasses.replace(structure, network="polynomial", nonlinear_g=False)) == (
+        "3 states, polynomial, f nonlinear"
+    )
+
+
+# The race
+
+
+class Told(Trials):
+    """Trials whose errors are known: by a function of the recipe and the fold."""
+
+    def __init__(self, task: Task, errors) -> None:
+        super().__init__(task, quiet())
+        self.errors = errors
+
+    def _do(self, job: Job) -> Trial:
+        error = self.errors(job.recipe, job.fold)
+        return Trial(FoldCurve((0, 1), (2.0 * error, error), 10, 0.1, (1.0, error**2)), None)
+
+
+def test_candidates_that_stay_far_behind_are_not_tried_to_the_end():
+    task = make_task(wiener_record(300), {"holdout": Folds(4)})
+    linear, good, close, slow, bad, *_ = first_candidates(task)
+    first, second, third = trials.HOPELESS
+    errors = {linear: 9.0, good: 1.0, close: 0.99 * third, slow: 0.99 * first, bad: 1.01 * first}
+    told = Told(task, lambda recipe, fold: errors[recipe])
+    assert told.race([bad, close, linear, good, slow]) == [good, close, linear]
+    tried = {recipe: sum(job.recipe == recipe for job in told.done) for recipe in errors}
+    assert tried == {linear: 4, good: 4, close: 4, slow: 2, bad: 1}  # the linear one is always compared with
+    assert told.of(bad).lowest == np.inf and told.of(bad, [0]).lowest == pytest.approx(errors[bad])
+    assert told.race([]) == []
+    assert first > second > third  # one fold alone may be unlike the others
+
+
+def test_one_fold_alone_does_not_end_a_candidate():
+    task = make_task(wiener_record(300), {"holdout": Folds(4)})
+    _, good, odd, *_ = first_candidates(task)
+    told = Told(task, lambda recipe, fold: 1.9 if recipe == odd and fold == 0 else 1.0)
+    assert set(told.race([good, odd])) == {good, odd}
+
+
+def test_errors_that_are_as_good_as_none_are_not_compared():
+    task = make_task()
+    linear, first, second, *_ = first_candidates(task)
+    errors = {linear: 5e-5, first: 1e-6, second: 1e-9}
+    told = Told(task, lambda recipe, fold: errors[recipe])
+    assert set(told.race(list(errors))) == set(errors)
+    assert search._finalists(told, told.race(list(errors))) == [linear]
+
+
+def test_finalists_are_as_good_as_the_best_and_clearly_better_than_the_linear_model():
+    task = make_task()
+    linear, a, b, c, d, *_ = first_candidates(task)
+
+    def finalists(**errors: float) -> list[Recipe]:
+        table = dict(zip((linear, a, b, c, d), errors.values(), strict=True))
+        told = Told(task, lambda recipe, fold: table[recipe])
+        return search._finalists(told, told.race(list(table)))
+
+    assert finalists(linear=1.0, a=0.5, b=0.52, c=0.6, d=0.54) == [a, b, d]
+    assert finalists(linear=1.0, a=0.995, b=1.1, c=1.2, d=1.2) == [linear]
+    assert finalists(linear=1.0, a=0.97, b=1.0, c=1.2, d=1.2) == [a, b]
+    assert finalists(linear=np.inf, a=0.5, b=np.inf, c=0.6, d=0.7) == [a]
+    assert finalists(linear=np.inf, a=np.inf, b=np.inf, c=np.inf, d=np.inf) == []
+
+
+def test_a_fold_never_knows_what_it_holds_out():
+    """Neither its training nor its start, the linear approximation: only the scaling is that of all records."""
+    record = wiener_record(200)
+    y = np.array(record.y)
+    y[100:] = np.random.default_rng(5).permutation(y[100:])  # the second stretch, with the same mean and deviation
+    starts = []
+    for data in (record, dataclasses.replace(record, y=y)):
+        trial = Trials(make_task(data, {"structure.nx": 2}), quiet())
+        problem = trial.problem(Job(trial.task.problem.recipe, 1))
+        assert np.isnan(problem.split.train[0].y[100:]).all() and not np.isnan(problem.split.train[0].y[:100]).any()
+        starts.append(problem.first_weights)
+    np.testing.assert_allclose(starts[0].f.linear, starts[1].f.linear, rtol=1e-9)
+    np.testing.assert_allclose(starts[0].g.linear, starts[1].g.linear, rtol=1e-9)
+
+
+class StandingStill(Task):
+    """A task that cannot be trained on a part of its records."""
+
+    def start(self, *arguments, **options):
+        raise DataError("its input stands still.")
+
+
+@pytest.mark.parametrize("holdout", [Folds(2), Given()])
+def test_a_fold_that_cannot_be_trained_says_so(holdout):
+    validation = wiener_record(60, seed=1) if holdout == Given() else None
+    task = make_task(wiener_record(120), {"structure.nx": 2, "holdout": holdout}, validation=validation)
+    task = StandingStill(task.asked, task.problem, 2.0, None)
+    told = Trials(task, quiet())
+    recipe = task.problem.recipe
+    words = r"^its input stands still\.$"  # validation records: there are no folds
+    if holdout == Folds(2):
+        words = r"each fold must .* fold 1 of 2 with .* is not: its input .* Use fewer folds"
+    with pytest.raises(DataError, match=words):
+        told.run([Job(recipe, 0)])
+    # What was not asked for itself is no choice.
+    told = Trials(task, quiet())
+    other = LINEAR.apply(recipe)
+    told.run([Job(other, 0)])
+    assert np.isinf(told.of(other, [0]).lowest)
+
+
+# Consensus
+
+
+@pytest.fixture(scope="module")
+def model() -> tausid.Model:
+    settings = {"structure.network": "mlp", "structure.activation": "tanh", "holdout": "none", "trainer.iterations": 8}
+    return quick_fit(settings=settings).model
+
+
+def with_outputs(model: tausid.Model, factor: float) -> tausid.Model:
+    """The same model with its outputs, less their mean, so many times as large."""
+    g = model.state_space.g
+    g = dataclasses.replace(g, linear=factor * g.linear, bias=factor * g.bias).with_readout(factor * g.readout)
+    return dataclasses.replace(model, state_space=dataclasses.replace(model.state_space, g=g))
+
+
+def runaway(model: tausid.Model) -> tausid.Model:
+    f = dataclasses.replace(model.state_space.f, linear=100.0 * np.eye(*model.state_space.f.linear.shape))
+    return dataclasses.replace(model, state_space=dataclasses.replace(model.state_space, f=f))
+
+
+def test_members_that_agree_are_near_and_one_that_does_not_is_far(model):
+    members = [with_outputs(model, factor) for factor in (1.0, 1.01, 0.99, 1.02, -1.0)]
+    found = compare(members, [wiener_record(120)], seed=0)
+    assert (found.order[0], found.order[-1]) == (0, 4)
+    assert found.distances[0] == 0.0  # it is the median of all
+    assert found.spread < 0.02 and found.distances[4] > 1.0
+    # Outputs are a deviation in size: 1 % more is a distance of 1 %.
+    np.testing.assert_allclose(found.distances[1:3], 0.01, rtol=0.5)
+
+
+def test_the_same_members_agree_and_the_seed_decides_the_probes(model):
+    record = wiener_record(120)
+    assert compare([model] * 3, [record], seed=0).spread == 0.0
+    members = [with_outputs(model, factor) for factor in (1.0, 1.3, 0.5)]
+    first, again, other = (compare(members, [record], seed=seed).distances for seed in (0, 0, 1))
+    assert np.array_equal(first, again) and not np.array_equal(first, other)
+
+
+def test_a_member_that_diverges_is_as_far_as_can_be(model):
+    found = compare([model, model, runaway(model)], [wiener_record(120)], seed=0)
+    assert found.order[-1] == 2 and 1.0 < found.distances[2] <= FAR and found.spread == 0.0
+
+
+# Whole searches
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A search that was never stopped, with what it said, and its folder."""
+    said: list = []
+    folder = tmp_path_factory.mktemp("run")
+    return quick_fit(progress=said.append, out=folder), said, folder
+
+
+def test_a_search_says_how_it_goes_and_how_far_its_model_can_be_trusted(whole):
+    result, said, _ = whole
+    assert result.status == "completed" and result.steps == result.folds.chosen
+    assert [u.step for u in said] == list(range(1, len(said) + 1)) and said[-1].step <= said[-1].max_steps
+    assert any(u.note == "2 states, linear, fold 1 of 2" for u in said)
+    assert all(u.best <= v.best for v, u in itertools.pairwise(said))
+    trust = result.trust
+    assert trust.held_out == result.folds.lowest and trust.held_out <= trust.linear
+    assert trust.members > 2 and 0 < trust.distance < FAR
+    assert f"{trust.members} models trained independently agree within" in result.message
+    assert result.model.provenance["trust"] == dataclasses.asdict(trust)
+    assert [row.validation for row in result.history] == [result.folds.at(row.step) for row in result.history]
+    assert np.isnan([row.learning_rate for row in result.history]).all()
+
+
+def test_the_model_is_the_one_that_its_training_ended_with(whole):
+    """Resuming trains nothing and gives the same bits; another run's folder is refused."""
+    result, _, folder = whole
+    again = quick_fit(out=folder, resume=True)
+    assert same(again.model, result.model)
+    assert (again.folds, again.trust, again.message) == (result.folds, result.trust, result.message)
+    with pytest.raises(ConfigError, match="holds one. Resume it"):
+        quick_fit(out=folder)
+    with pytest.raises(ConfigError, match=r"`trainer\.iterations` was 4 and is now 5"):
+        quick_fit(settings={"trainer.iterations": 5}, out=folder, resume=True)
+
+
+@pytest.fixture
+def trained(monkeypatch) -> list[str]:
+    """The jobs that are trained, as they are."""
+    done, train = [], Trials._train
+
+    def note(self, problem):
+        run = train(self, problem)
+        if run is not None:
+            done.append(describe(problem.recipe.structure) + problem.recipe.start.kind)
+        return run
+
+    monkeypatch.setattr(Trials, "_train", note)
+    return done
+
+
+def test_a_finished_search_is_read_and_not_trained_again(whole, trained):
+    quick_fit(out=whole[2], resume=True)
+    assert not trained
+
+
+@pytest.mark.parametrize("stop_at", [1, 7, "final"])
+def test_an_interrupted_search_repeats_no_finished_trial(whole, stop_at, trained, tmp_path):
+    def stop(update) -> None:
+        at_final = stop_at == "final" and "fold" not in update.note
+        if update.status == "running" and (at_final or update.step == stop_at) and not stopped:
+            stopped.append(update.step)
+            signal.raise_signal(signal.SIGINT)
+
+    stopped: list[int] = []
+    first = quick_fit(progress=stop, out=tmp_path)
+    assert stopped and first.status == "interrupted" and "resume to go on, bit for bit" in first.message
+    assert np.isfinite(tausid.evaluate(first.model, wiener_record(120)).rmse["y"])
+    finished = len(trained)
+    assert finished >= stopped[0]
+    again = quick_fit(out=tmp_path, resume=True)
+    assert again.status == "completed" and same(again.model, whole[0].model)
+    assert (again.folds, again.trust) == (whole[0].folds, whole[0].trust)
+    assert len(trained) == len(whole[1])  # all of them, once
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_number_of_workers_does_not_change_a_bit(whole, workers, monkeypatch):
+    monkeypatch.setattr(trials, "usable_cores", lambda: workers)
+    result = quick_fit()
+    assert same(result.model, whole[0].model) and result.trust == whole[0].trust
+
+
+def test_another_seed_gives_another_model(whole):
+    assert not same(quick_fit(seed=1).model, whole[0].model) or is_linear(whole[0].recipe)
+
+
+def test_ctrl_c_ends_a_search_within_a_second(monkeypatch):
+    """Of long trainings no more than the iterations at hand are finished."""
+    pressed: list[float] = []
+    count, iterate = [0], trials.iterate
+
+    def slow(*arguments):
+        time.sleep(0.02)
+        count[0] += 1
+        if count[0] == 5:
+            pressed.append(time.monotonic())
+            signal.raise_signal(signal.SIGINT)
+        return iterate(*arguments)
+
+    monkeypatch.setattr(trials, "iterate", slow)
+    monkeypatch.setattr("tausid.training.levenberg_marquardt.iterate", slow)
+    settings = {"trainer.iterations": 10_000, "trainer.patience": 10_000, "holdout": Folds(4)}
+    result = quick_fit(wiener_record(2000), settings)
+    assert result.status == "interrupted"
+    # Each of a few random starts takes one iteration before the next look.
+    assert count[0] <= 5 + 4 * trials.usable_cores()
+    assert time.monotonic() - pressed[0] < 5.0  # a second on an idle machine
+
+
+def test_a_linear_plant_gives_the_linear_model():
+    result = quick_fit(oscillator_record(300, noise=0.05), {"trainer.iterations": 6})
+    assert is_linear(result.recipe) and "linear" in result.message
+    model = result.model.state_space
+    assert model.f.nonlinear == model.g.nonlinear == ((), (), None)
+    fresh = oscillator_record(200, seed=4, noise=0.05)
+    assert tausid.evaluate(result.model, fresh).rmse["y"] < 1.1 * 0.05  # the noise
+
+
+def test_where_members_disagree_the_linear_model_is_the_floor(monkeypatch):
+    def far(members, records, seed) -> Consensus:
+        return Consensus(np.full(len(members), 10.0))
+
+    monkeypatch.setattr(search, "compare", far)
+    monkeypatch.setattr(search, "BETTER", np.inf)  # so that the linear model does not win before
+    monkeypatch.setattr(search, "_finalists", lambda trials, ranking: [r for r in ranking if not is_linear(r)][:1])
+    result = quick_fit()
+    assert is_linear(result.recipe) and result.trust.distance == 10.0
+    assert result.trust.held_out == result.trust.linear
+    assert np.isfinite(tausid.evaluate(result.model, wiener_record(120)).rmse["y"])
+
+
+def test_fits_that_went_astray_give_way_to_those_of_folds(monkeypatch):
+    monkeypatch.setattr(search, "_astray", lambda *arguments: True)
+    monkeypatch.setattr(search, "_finalists", lambda trials, ranking: [r for r in ranking if not is_linear(r)][:1])
+    result = quick_fit()
+    assert result.status == "completed" and result.trust.members == 2
+    assert np.isfinite(tausid.evaluate(result.model, wiener_record(120)).rmse["y"])
+
+
+def test_an_ensemble_is_of_the_same_search(whole):
+    result = quick_fit(ensemble=3)
+    assert isinstance(result.model, tausid.EnsembleModel)
+    assert 1 <= len(result.model.members) <= 3
+    assert same(result.model.members[0], whole[0].model)  # the nearest to the median is the single model
+    assert result.trust == whole[0].trust or len(result.model.members) == 3
+    assert "nearest to the median of all" in result.message
+    one = quick_fit(ensemble=3, keep=1)
+    assert len(one.model.members) == 1 and same(one.model.members[0], whole[0].model)
+
+
+def test_trials_come_back_from_disk(tmp_path, model):
+    problem = make_task().problem
+    arrays = named_arrays(model.state_space)
+    stored = {
+        "one": StoredTrial(FoldCurve((0, 5), (2.0, np.inf), 10, 1.0, (0.1, 0.2)), arrays),
+        "two": StoredTrial(FoldCurve((0,), (np.inf,), 1, 0.5, (0.3,)), {}),
+    }
+    save_trials(tmp_path, problem, stored)
+    found = load_trials(tmp_path, problem)
+    assert {key: trial.curve for key, trial in found.items()} == {key: trial.curve for key, trial in stored.items()}
+    assert not found["two"].arrays
+    assert all(np.array_equal(found["one"].arrays[name], array) for name, array in arrays.items())
+
+
+def rectified(samples: int, seed: int) -> Record:
+    """The oscillator behind a sensor without sign, `y = |x1|`: an even function, of which a line says nothing."""
+    linear = oscillator_record(samples, seed=seed)
+    noise = 0.02 * np.random.default_rng(seed + 1).standard_normal(linear.y.shape)
+    return Record.from_arrays(linear.u, np.abs(linear.y) + noise, ts=0.5, name="rectified")
+
+
+def test_an_even_output_is_found_from_random_dynamics():
+    train, test = rectified(600, 0), rectified(300, 7)
+    structure = tausid.Structure(nx=2, hidden=(8,), activation="tanh", nonlinear_g=True, bias=True)
+    parts = {"structure": structure, "trainer": LevenbergMarquardt(iterations=60), "holdout": None, "search": "fixed"}
+    found = tausid.fit(train, seed=0, tau=2.0, start=RandomDynamics(count=12), progress=None, **parts)
+    own = tausid.evaluate(found.model, test).nrmse["y"]
+    linear = tausid.estimate_bla(train).simulate(test)
+    assert np.sqrt(np.mean((linear - test.y) ** 2)) > 0.7 * test.y.std()
+    assert own < 0.25
+
+
+def test_random_dynamics_are_stable_around_tau():
+    task = make_task(settings={"structure.nx": 5, "start": RandomDynamics(), "structure.network": "mlp"}, tau=2.0)
+    starts = task.random_starts(task.problem, 6)
+    assert len(starts) == 6 and starts[0] is task.problem.first_weights
+    for start in starts:
+        rates = np.linalg.eigvals(start.A)
+        assert (rates.real < 0).all() and (np.abs(rates) < 10).all() and (np.abs(rates.real) > 0.03).all()
+        z = np.random.default_rng(0).normal(size=(9, 6))
+        np.testing.assert_allclose(start.f(z), z @ start.f.linear.T, atol=1e-12)  # f is linear
+    assert len({start.A.tobytes() for start in starts}) == 6
+    # Where the input moves, so does the output.
+    u = multisine(200, lines=20, seed=0)
+    record = Record.from_arrays(u, np.zeros_like(u) + u, ts=0.5)
+    model = task.problem.initial_model
+    assert model.simulate(record, x0=np.zeros(5)).y.std() > 0.01 * model.scaling.y_std[0]
