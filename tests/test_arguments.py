@@ -9,6 +9,7 @@ import pytest
 
 from tausid.cli.arguments import Argument, Commands, Option, make_parser
 from tausid.cli.commands import app
+from tausid.errors import ConfigError
 
 tools, inner = Commands("Tools.", "1.2"), Commands("Inner tools.")
 tools.add("inner", inner)
@@ -25,6 +26,16 @@ def mix(
     log: Annotated[bool, Option(help="Write a log.")] = True,
 ) -> None:
     """Mix things."""
+
+
+def check_even(number: int) -> None:
+    if number % 2:
+        raise ConfigError(f"`--pairs` must be even; got {number}. Add one.")
+
+
+@inner.command("deal")
+def deal(pairs: Annotated[int | None, Option(help="How many.", check=check_even)] = None) -> None:
+    """Deal things."""
 
 
 def parsed(words: str) -> dict[str, object]:
@@ -63,12 +74,18 @@ def test_words_that_do_not_fit_end_the_program_with_a_message(words, message, ca
     assert message in capsys.readouterr().err
 
 
+def test_a_value_that_breaks_a_rule_of_its_option_raises_what_the_check_says():
+    assert [tools.parse(f"inner deal{words}".split())[1]["pairs"] for words in ("", " --pairs 2")] == [None, 2]
+    with pytest.raises(ConfigError, match="`--pairs` must be even; got 3"):
+        tools.parse("inner deal --pairs 3".split())
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ("", "inner  Inner tools."),
         ("--version", "1.2"),
-        ("inner --help", "mix  Mix things."),
+        ("inner --help", "mix   Mix things."),
         ("inner mix --help", "More, 100 % of them."),
         ("inner mix --help", "By default 5."),
     ],

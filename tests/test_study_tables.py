@@ -89,7 +89,7 @@ def test_a_study_with_reference_values_is_compared_with_them(tmp_path):
     (tmp_path / "references.csv").write_text(
         "data,score,reference,value\na,test_rmse,mean,2.0\na,test_rmse,ARX,inf\nb,test_rmse:y2,mean,3.0\n"
     )
-    empty = run("study", "table", tmp_path)
+    empty = printed("study", "table", tmp_path)
     assert "median" not in empty and "inf" in empty  # columns without a value are left out
     done = rows(
         data=["a", "a", "a", "b"],
@@ -102,25 +102,25 @@ def test_a_study_with_reference_values_is_compared_with_them(tmp_path):
         **{"test_rmse:y2": [None, None, None, 0.7]},
     )
     write_results(tmp_path, StudyResults("suite", done))
-    first, second = json.loads(run("study", "table", tmp_path, "--json"))["compared"]
+    first, second = json.loads(printed("study", "table", tmp_path, "--json"))["compared"]
     # The run without a score diverged: it is the worst.
     assert (first["median"], first["worst"], first["runs"], first["diverged"]) == (0.3, None, 3, 1)
     assert (first["fit %"], first["cpu s"], first["structure"], first["consensus"]) == (80.0, 2.0, "nx 2", 0.2)
     assert (first["mean"], first["ARX"]) == (2.0, None)
     assert (second["data"], second["score"], second["median"], second["ARX"]) == ("b", "test_rmse:y2", 0.7, None)
-    assert "nx 2" in run("study", "table", tmp_path) and "inf" in run("study", "table", tmp_path)
-    assert "best" in run("study", "table", tmp_path, "--by", "data")  # the usual table, where one asks for it
+    assert "nx 2" in printed("study", "table", tmp_path) and "inf" in printed("study", "table", tmp_path)
+    assert "best" in printed("study", "table", tmp_path, "--by", "data")  # the usual table, where one asks for it
 
 
 def test_references_with_other_columns_are_refused(tmp_path):
     (tmp_path / "references.csv").write_text("plant,value\na,1\n")
     with pytest.raises(ConfigError, match="must have the columns data, score, reference, value"):
-        run("study", "table", tmp_path)
+        printed("study", "table", tmp_path)
 
 
 def test_a_study_by_hand_without_values_is_refused():
     sources = parse_spec(TINY, folder=Path()).sources
-    with pytest.raises(ConfigError, match="a study must have a run"):
+    with pytest.raises(ConfigError, match="a study must have at least one run"):
         StudySpec(sources, {}, {"seed": ()}, {}).runs()
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from tausid.errors import ConfigError, unknown_name
+from tausid.errors import unknown_name
 
 Function = TypeVar("Function", bound=Callable[..., None])
 
@@ -37,7 +37,7 @@ class Option:
         name: `--name`, if that is not the parameter's own.
         help: one line for it.
         least: smallest number that it may be.
-        check: raises a `ConfigError` for a value that breaks a rule.
+        check: raises an error of tausid's for a value that breaks a rule.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Option:
         *,
         help: str,
         least: int | None = None,
-        check: Callable[[Any], None] = lambda value: None,
+        check: Callable[[Any], None] | None = None,
     ) -> None:
         self.name, self.help, self.least, self.check = name, help, least, check
 
@@ -96,7 +96,9 @@ class Commands:
         found, program = self.known[first], f"{program} {first}"
         if isinstance(found, Commands):
             return found.parse(words[1:], program)
-        return found, vars(make_parser(found, program).parse_intermixed_args(list(words[1:])))
+        values = vars(make_parser(found, program).parse_intermixed_args(list(words[1:])))
+        _check_values(found, values)
+        return found, values
 
     def _describe(self, program: str) -> str:
         width = max(map(len, self.known))
@@ -123,6 +125,13 @@ def make_parser(function: Callable[..., None], program: str) -> argparse.Argumen
     return parser
 
 
+def _check_values(function: Callable[..., None], values: dict[str, Any]) -> None:
+    for name, hint in get_type_hints(function, include_extras=True).items():
+        about = get_args(hint)[-1] if name in values else None
+        if isinstance(about, Option) and about.check is not None and values[name] is not None:
+            about.check(values[name])
+
+
 def _add_option(
     parser: argparse.ArgumentParser, name: str, about: Option, kind: type, several: bool, default: Any
 ) -> None:
@@ -134,7 +143,7 @@ def _add_option(
         settings["action"] = argparse.BooleanOptionalAction if default else "store_true"
     else:
         settings |= {
-            "type": _converter(kind, about),
+            "type": _number(kind, about.least),
             "required": required,
             "action": "append" if several else "store",
         }
@@ -142,17 +151,14 @@ def _add_option(
     parser.add_argument(about.name or "--" + name.replace("_", "-"), **settings)
 
 
-def _converter(kind: type, about: Option) -> Callable[[str], Any]:
-    """From a word to a value that keeps to the option's rules."""
+def _number(kind: type, least: int | None) -> Callable[[str], Any]:
+    if least is None:
+        return kind
 
     def convert(text: str) -> Any:
         value = kind(text)
-        if about.least is not None and value < about.least:
-            raise argparse.ArgumentTypeError(f"must be at least {about.least}; got {value}")
-        try:
-            about.check(value)
-        except ConfigError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
+        if value < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}; got {value}")
         return value
 
     convert.__name__ = kind.__name__  # for argparse's message where it is no number

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from tausid.checks import check_choice, check_number
+from tausid import checks
 from tausid.data.clocks import NEAR_STEPS
 from tausid.data.records import Record
 from tausid.errors import ConfigError, DataError
@@ -44,7 +44,7 @@ def trim(record: Record, start: float = -np.inf, stop: float = np.inf, *, unit: 
         >>> trim(Record.from_arrays([1, 2, 3, 4], [1, 2, 3, 4], ts=0.5), 0.5, 1.5).t
         array([0.5, 1. ])
     """
-    check_choice("unit", unit, ("s", "samples"))
+    checks.check_choice("unit", unit, ("s", "samples"))
     if np.isnan(start) or np.isnan(stop):
         raise ConfigError(f"`trim` must have numbers as limits; got {start} and {stop}. Give seconds or samples.")
     clock = record.t if unit == "s" else np.arange(len(record))
@@ -78,11 +78,11 @@ def detrend(record: Record, kind: str = "constant", *, channels: Sequence[str] |
         >>> detrend(Record.from_arrays([1, 3], [5, 9], ts=1.0)).y[:, 0]
         array([-2.,  2.])
     """
-    check_choice("trend", kind, ("constant", "linear"))
+    checks.check_choice("trend", kind, ("constant", "linear"))
     known = (*record.input_names, *record.output_names)
     chosen = known if channels is None else tuple(channels)
     for name in chosen:
-        check_choice("channel", name, known)
+        checks.check_choice("channel", name, known)
     values, removed = np.concatenate([record.u, record.y], axis=1), []
     for i, name in enumerate(known):
         if name in chosen:
@@ -133,7 +133,7 @@ def resample(record: Record, ts: float) -> Record:
         ConfigError: `ts` is not positive, or in no such ratio.
         DataError: an irregular clock, or fewer than two samples are left.
     """
-    check_number("ts", ts, positive=True)
+    checks.check_number("ts", ts, positive=True)
     _check_uniform(record, "resampled")
     old = _mean_step(record)
     ratio = Fraction(old / ts).limit_denominator(LARGEST_RATIO)
@@ -167,8 +167,8 @@ def interpolate(record: Record, ts: float, *, inputs: str = "hold") -> Record:
         ConfigError: `ts` is not positive, or an unknown way.
         DataError: fewer than two samples are left, or an output has none.
     """
-    check_number("ts", ts, positive=True)
-    check_choice("interpolation", inputs, ("hold", "linear"))
+    checks.check_number("ts", ts, positive=True)
+    checks.check_choice("interpolation", inputs, ("hold", "linear"))
     steps = (record.t[-1] - record.t[0]) / ts
     if steps > 1e9:
         raise ConfigError(f"`ts` must give at most 1e9 samples; {ts:g} s gives {steps:.3g}. Choose a longer one.")
@@ -244,7 +244,7 @@ def prepare(record: Record, *steps: str) -> Record:
 
 def _apply(record: Record, step: str) -> Record:
     name, *arguments = step.split() or [""]
-    check_choice("step of preparation", name, _STEPS)
+    checks.check_choice("step of preparation", name, _STEPS)
     usage, run = _STEPS[name]
     try:
         return run(record, arguments)

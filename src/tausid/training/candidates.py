@@ -77,16 +77,25 @@ def first_candidates(task: Task) -> list[Recipe]:
     return _distinct(kind.apply(recipe) for kind in kinds)
 
 
-def resized_candidates(task: Task, ranking: Sequence[Recipe], most_states: int) -> list[Recipe]:
-    """The linear model and the best kinds with one or two states more, and with fewer: modes come in pairs, and a
-    linear model takes states for what is nonlinear."""
+def linear_candidates(task: Task, most_states: int) -> list[Recipe]:
+    """The linear model with one state less, one more and two more: modes come in pairs."""
     if not is_searched(task) or task.asked.structure.nx != AUTO:
         return []
     n = task.problem.recipe.structure.order
-    sizes = sorted({n - 1, (n + 1) // 2, n + 1, n + 2} - {0, n})
-    linear = [recipe for recipe in ranking if is_linear(recipe)]
+    sizes = [nx for nx in (n - 1, n + 1, n + 2) if 0 < nx <= most_states]
+    return [LINEAR.apply(task.problem.recipe, nx) for nx in sizes]
+
+
+def resized_candidates(task: Task, ranking: Sequence[Recipe], most_states: int) -> list[Recipe]:
+    """The best kinds with fewer states, as a linear model takes some for what is nonlinear, with one more, and with as
+    many as the best linear model has."""
+    if not is_searched(task) or task.asked.structure.nx != AUTO:
+        return []
+    n = task.problem.recipe.structure.order
+    linear = [recipe.structure.order for recipe in ranking if is_linear(recipe)][:1]
+    sizes = sorted({n - 1, (n + 1) // 2, n + 1, *linear} - {0, n})
     best = [recipe for recipe in ranking if not is_linear(recipe)][:KINDS_TO_RESIZE]
-    return [recipe.with_structure(nx=nx) for recipe in (*linear, *best) for nx in sizes if nx <= max(most_states, 1)]
+    return [recipe.with_structure(nx=nx) for recipe in best for nx in sizes if nx <= max(most_states, 1)]
 
 
 def larger_candidates(task: Task, best: Recipe, most_states: int) -> list[Recipe]:

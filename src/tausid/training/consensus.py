@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -15,9 +16,9 @@ from tausid.data.records import Record
 from tausid.model.model import Model
 from tausid.shapes import Float
 
-# Blocks that the inputs of a record are cut into, and how much larger some of them are.
+# Blocks that a record is cut into, and how much larger some of their inputs are.
 BLOCKS, LARGER = 8, 1.2
-# Samples of a probe, at most, and deviations beyond which a simulation is as wrong as it can be.
+# Samples of a record that are looked at, and deviations beyond which a simulation is as wrong as it can be.
 PROBE_SAMPLES, FAR = 4096, 3.0
 
 
@@ -44,36 +45,46 @@ class Consensus:
 
 def compare(members: Sequence[Model], records: Sequence[Record], seed: int) -> Consensus:
     """How far the members' simulations of probes lie from their median."""
-    probes = [probe for record in records for probe in _probes(record, np.random.default_rng([seed, 2]))]
-    simulations = np.stack([_simulate(member, probes) for member in members])
+    parts = [record.part(0, min(len(record), PROBE_SAMPLES)) for record in records]
+    probes = [probe for record in parts for probe in _probes(record, np.random.default_rng([seed, 2]))]
+    simulations = np.stack([_simulate(member, parts, probes) for member in members])
     middle = np.median(simulations, axis=0)
     deviation = np.maximum(members[0].scaling.y_std, middle.std(axis=0))  # a plant that integrates goes far with probes
     away = np.clip((simulations - middle) / deviation, -FAR, FAR)
     return Consensus(np.sqrt(np.mean(away**2, axis=(1, 2))))
 
 
-def _probes(record: Record, rng: np.random.Generator) -> list[Record]:
-    """The inputs of a record with its blocks in another order, backwards, and somewhat larger.
+@dataclass(frozen=True, eq=False)
+class _Probe:
+    """Inputs that no member was trained with, from the state at a sample of a record that it was trained with."""
 
-    Outputs are those of the record's beginning, which the initial state is found from.
-    """
-    record = record.part(0, min(len(record), PROBE_SAMPLES))
-    N, mean = len(record), record.u.mean(axis=0)
-    starts = np.array_split(np.arange(N), min(BLOCKS, N))
-    mixed = np.concatenate([starts[i] for i in rng.permutation(len(starts))])
-    inputs = (record.u[mixed], record.u[::-1], mean + LARGER * (record.u[mixed[::-1]] - mean))
-    return [dataclasses.replace(record, u=np.ascontiguousarray(u)) for u in inputs]
+    source: Record
+    start: int
+    record: Record
 
 
-def _simulate(member: Model, probes: Sequence[Record]) -> Float[np.ndarray, "N ny"]:
-    """The outputs of all probes, from the expected state; far away where one diverges."""
-    x0 = expected_state(member)
-    found = [member.simulate(probe, x0=x0, throw=False).y for probe in probes]
+def _probes(record: Record, rng: np.random.Generator) -> list[_Probe]:
+    """Each block of a record with the inputs of another block, with its own ones backwards, and with larger ones."""
+    edges = np.linspace(0, len(record), min(BLOCKS, len(record) // 2) + 1).astype(int)
+    blocks, mean = list(pairwise(edges.tolist())), record.u.mean(axis=0)
+    probes = []
+    for (start, stop), other in zip(blocks, rng.permutation(len(blocks)), strict=True):
+        own, begin = record.part(start, stop), min(blocks[other][0], len(record) - (stop - start))
+        inputs = (record.u[begin : begin + stop - start], own.u[::-1], mean + LARGER * (own.u - mean))
+        probes += [_Probe(record, start, dataclasses.replace(own, u=np.ascontiguousarray(u))) for u in inputs]
+    return probes
+
+
+def _simulate(member: Model, records: Sequence[Record], probes: Sequence[_Probe]) -> Float[np.ndarray, "N ny"]:
+    """The outputs of all probes, each from the member's own state at its start; far away where one diverges."""
+    states = {id(record): member.simulate(record, throw=False).x for record in records}
     far = member.scaling.y_mean + 2 * FAR * member.scaling.y_std
-    return np.concatenate([np.where(np.isfinite(y), y, far) for y in found])
-
-
-def expected_state(member: Model) -> Float[np.ndarray, "nx"] | None:
-    """The mean state of training, where the model knows it."""
-    expected = getattr(member.state_space.initial, "expected", None)
-    return None if expected is None else np.asarray(expected, float)
+    found = []
+    for probe in probes:
+        x0 = states[id(probe.source)][probe.start]
+        if np.isfinite(x0).all():
+            y = member.simulate(probe.record, x0=x0, throw=False).y
+        else:
+            y = np.full((len(probe.record), probe.record.ny), np.nan)
+        found.append(np.where(np.isfinite(y), y, far))
+    return np.concatenate(found)

@@ -14,6 +14,7 @@ from tausid.training.candidates import (
     is_linear,
     is_searched,
     larger_candidates,
+    linear_candidates,
     resized_candidates,
 )
 from tausid.training.consensus import compare
@@ -73,7 +74,7 @@ def search(task: Task, session: Session, members: int = 1) -> Found:
 
 def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
     """The candidates that held-out data prefer."""
-    first = first_candidates(task)
+    first = [*first_candidates(task), *linear_candidates(task, trials.most_states)]
     folds, resized = len(trials.splits), 3 * KINDS_TO_RESIZE if is_searched(task) else 0
     trials.planned = (len(first) + resized) * folds + final_fits
     ranking = trials.race(first)
