@@ -100,6 +100,9 @@ def _message_of_lm(problem: Problem, run: RunState, curves: FoldCurves | None) -
     if run.status == Status.INTERRUPTED:
         where = f"at iteration {run.step}" if run.step else "before the first iteration of the final fit"
         return f"stopped {where}; resume to go on, bit for bit as if never stopped."
+    known = problem.initial_model.physics
+    if known is not None and not known.trainable:
+        return "the parameters of the known equations were fitted to whole records by least squares."
     structure = f"{describe(problem.recipe.structure)}."
     if curves is not None and curves.chosen == 0:
         return (

@@ -19,7 +19,7 @@ from tausid.training.candidates import (
 )
 from tausid.training.consensus import compare
 from tausid.training.driver import Session
-from tausid.training.parts import Folds, FromLinear
+from tausid.training.parts import Folds, FromLinear, LevenbergMarquardt
 from tausid.training.problem import Problem, validation_score
 from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task
@@ -61,8 +61,7 @@ def search(task: Task, session: Session, members: int = 1) -> Found:
     """The model that held-out data and the consensus of several fits prefer; at least so many members."""
     trials = Trials(task, session)
     count = max(FINAL_FITS if is_searched(task) else 1, members)
-    alone = task.plant is not None and task.problem.recipe.structure.correction == "none"
-    raced = trials.splits and not alone and (is_searched(task) or isinstance(task.problem.recipe.holdout, Folds))
+    raced = trials.splits and (is_searched(task) or isinstance(task.problem.recipe.holdout, Folds))
     finalists = _race(task, trials, count) if raced else [task.problem.recipe]
     fits = _final_fits(trials, finalists, count)
     if session.interrupted.is_set():
@@ -122,7 +121,8 @@ def _has_one_start(recipe: Recipe) -> bool:
 
 def _steps(trials: Trials, recipe: Recipe) -> int | None:
     """How many steps folds allow a final fit."""
-    if recipe.structure.correction == "none" and trials.task.plant is not None:
+    alone = recipe.structure.correction == "none" and trials.task.plant is not None
+    if alone and isinstance(recipe.trainer, LevenbergMarquardt):
         return 0  # known equations alone: their parameters are fitted already
     return trials.of(recipe).chosen if isinstance(recipe.holdout, Folds) else None
 
