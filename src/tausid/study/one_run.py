@@ -102,7 +102,6 @@ def _fit(job: Job, train: Sequence[Record], tests: Sequence[Record]) -> FitResul
 def describe_result(result: FitResult) -> dict[str, Any]:
     """What an outcome says of a fit, beside its scores."""
     tau, errors = result.model.tau, [row.validation for row in result.history if math.isfinite(row.validation)]
-    consensus = result.model.provenance.get("consensus")
     return {
         "status": result.status,
         "steps": result.steps,
@@ -112,7 +111,7 @@ def describe_result(result: FitResult) -> dict[str, Any]:
         "final_ts_over_tau": float(np.mean(result.model.ts / np.asarray(tau))),
         "validation_nrmse": min(errors, default=None),
         "structure": describe_structure(result.model.structure),
-        "consensus": consensus if isinstance(consensus, int | float) else None,
+        "consensus": None if result.trust is None else result.trust.distance,
         "version": version(),
         "message": result.message if result.status == Status.DIVERGED else "",
     }

@@ -24,6 +24,8 @@ PRAISED = 0.5
 GAP = 1.5
 # A best step within this share of the last one means that training may not have ended.
 UNFINISHED = 0.05
+# Models that agree within this share of the outputs' deviation are trusted, and beyond that one are not.
+AGREE, DISAGREE = 0.1, 0.3
 
 
 class Level(StrEnum):
@@ -74,6 +76,7 @@ def judge(run: Run, tests: Sequence[ResidualTest | str]) -> Verdict:
         *_check_linear(judged, output, linear),
         *_check_residuals(tests),
         *_check_range(run),
+        *_check_trust(run),
         _check_training(run),
     )
     return Verdict(word, level, _sentence(judged, output), checks, gauge)
@@ -155,6 +158,17 @@ def _check_range(run: Run) -> Iterator[Check]:
     if outside > 0.01:
         yield Check(NOTE, f"{share(outside)} of the test inputs lie outside of the range of the training inputs: the "
                             "model extrapolates there.")  # fmt: skip
+
+
+def _check_trust(run: Run) -> Iterator[Check]:
+    """How well models that were trained independently agree, where the recipe compared some."""
+    trust = run.model.provenance.get("trust") or {}
+    distance, members = trust.get("distance"), trust.get("members")
+    if distance is None:
+        return
+    level = GOOD if distance <= AGREE else NOTE if distance <= DISAGREE else BAD
+    told = f"{members} models trained independently agree within {share(distance)} of the outputs' deviation"
+    yield Check(level, f"{told} on inputs like those of the training data.")
 
 
 def _check_training(run: Run) -> Check:
