@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from tausid.training.parts import LevenbergMarquardt as LevenbergMarquardt
     from tausid.training.parts import PaperTestHalf as PaperTestHalf
     from tausid.training.parts import Random as Random
+    from tausid.training.parts import RandomDynamics as RandomDynamics
     from tausid.training.parts import Search as Search
     from tausid.training.recipe import Recipe as Recipe
 
@@ -108,7 +109,7 @@ _NAMES = {
     "study.tau_by_training": "estimate_tau",
     "training": "FitResult FoldCurves fit",
     "training.parts": "Adam Barrier Fixed Folds FromLinear Given LastShare LevenbergMarquardt PaperTestHalf Random"
-    " Search",
+    " RandomDynamics Search",
     "training.recipe": "Recipe",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
