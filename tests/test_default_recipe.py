@@ -30,7 +30,7 @@ def error_of(train: Record, test: Record, **options) -> tuple[float, float]:
     return own, float(np.sqrt(np.mean((test.y[score.n_skipped :] - linear) ** 2)))
 
 
-# Structures are given here, so that one is compiled instead of a dozen, and records are short. Factors of noise have a
+# Structures are given here, so that one is trained instead of a dozen, and records are short. Factors of noise have a
 # margin of a quarter over what was found.
 
 
@@ -60,3 +60,12 @@ def test_a_stiffening_spring_with_the_whole_recipe():
 def test_a_saturating_sensor_with_the_whole_recipe():
     own, linear = error_of(*wiener())
     assert own < min(2.0 * WIENER_NOISE, linear)
+
+
+@pytest.mark.slow
+def test_a_sensor_without_sign_with_the_whole_recipe():
+    """An even output, of which a linear approximation says nothing: random dynamics find it, and trust says so."""
+    data = tausid.datasets.simulate("rectified", seed=0, samples=1000, test_samples=500)
+    result = tausid.fit(data.train, seed=0, progress=None)
+    (own,) = tausid.evaluate(result.model, data.test).nrmse.values()
+    assert own < 0.5 * result.trust.linear and result.trust.distance < 0.2
