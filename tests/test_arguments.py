@@ -77,7 +77,7 @@ def test_words_that_do_not_fit_end_the_program_with_a_message(words, message, ca
 def test_a_value_that_breaks_a_rule_of_its_option_raises_what_the_check_says():
     assert [tools.parse(f"inner deal{words}".split())[1]["pairs"] for words in ("", " --pairs 2")] == [None, 2]
     with pytest.raises(ConfigError, match="`--pairs` must be even; got 3"):
-        tools.parse("inner deal --pairs 3".split())
+        tools.parse(["inner", "deal", "--pairs", "3"])
 
 
 @pytest.mark.parametrize(

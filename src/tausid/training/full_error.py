@@ -24,7 +24,7 @@ from tausid.model.model import Model
 from tausid.model.state_space import StateSpace
 from tausid.shapes import Float
 from tausid.training.least_squares import Decay, Point, begin
-from tausid.training.parts import EVIDENCE
+from tausid.training.parts import EVIDENCE, LevenbergMarquardt
 from tausid.training.problem import Problem, mean_one
 
 # Deviation below which a state counts as at rest, and share of the others' below which a direction among them does.
@@ -165,18 +165,19 @@ def join_records(
         before += len(t)
     samples = Samples.join(u, y, dt)
     weights = np.ones(records[0].ny) if output_weights is None else np.asarray(output_weights)
-    scale = np.sqrt(weights / max(np.count_nonzero(samples.w), 1))
+    scale = np.sqrt(weights / max(int(np.count_nonzero(samples.w)), 1))
     return dataclasses.replace(samples, w=samples.w * scale), tuple(places)
 
 
 def _decay(problem: Problem, parameters: Parameters) -> Decay:
     """What holds the nonlinear parts back: the evidence, or a weight decay that was given."""
-    decay = problem.recipe.trainer.decay
+    trainer = problem.recipe.trainer
+    assert isinstance(trainer, LevenbergMarquardt)
     nonlinear = [place for name, place in parameters.groups.items() if not name.endswith(("linear", "bias"))]
     groups = tuple(place for place in nonlinear if len(place))
-    if decay == EVIDENCE:
+    if trainer.decay == EVIDENCE:
         return Decay(groups, independent_samples(problem))
-    return Decay(groups, start=float(decay))
+    return Decay(groups, start=float(trainer.decay))
 
 
 def independent_samples(problem: Problem) -> float:

@@ -104,7 +104,9 @@ def fit_known(
     point = _minimize(error, physics)
     states = error.states(point.theta, point.x0)
     deviation = np.full(len(known.free), np.nan) if known.trainable else _deviations(error, point, known)
-    known = dataclasses.replace(known, free=error.unpack(point.theta).physics.free)
+    fitted = error.unpack(point.theta).physics
+    assert fitted is not None
+    known = dataclasses.replace(known, free=fitted.free)
     return _scaled(known, deviation, [states[place] for place in places])
 
 
@@ -162,7 +164,7 @@ def _scaled(known: KnownPart, deviation: np.ndarray, states: Sequence[Float[np.n
 def _deviations(error: ScanError, point: Point, known: KnownPart) -> Float[np.ndarray, "n_parameters"]:
     """Standard deviations of the parameters; NaN for one at its bound, of which nothing is known."""
     information = _dense(error.normal(point.theta, point.x0))
-    samples = np.count_nonzero(error.samples.w)
+    samples = int(np.count_nonzero(error.samples.w))
     variance = point.cost / max(samples - len(information), 1)
     free = free_deviations(information, variance)[: len(known.free)]
     slopes = np.abs(known.slopes())

@@ -11,7 +11,7 @@ import numpy as np
 from tausid.training.candidates import describe
 from tausid.training.checkpoint import fingerprint
 from tausid.training.limits import describe_limits
-from tausid.training.parts import Adam
+from tausid.training.parts import Adam, FromLinear
 from tausid.training.problem import Problem
 from tausid.training.result import FitResult, FoldCurves, HistoryRow, Trust
 from tausid.training.run_state import RunState, Status
@@ -142,7 +142,8 @@ def _what_diverged(run: RunState, curves: FoldCurves | None) -> str:
 def _start_of(problem: Problem) -> str:
     if problem.initial_model.physics is not None:
         return "known equations as they are"
-    linear = problem.linear_order is not None and problem.recipe.start.nonlinear == "zero"
+    start = problem.recipe.start
+    linear = problem.linear_order is not None and isinstance(start, FromLinear) and start.nonlinear == "zero"
     return "linear model" if linear else "model that training began with"
 
 

@@ -20,6 +20,7 @@ from tausid.training.parts import (
     LevenbergMarquardt,
     PaperTestHalf,
     Random,
+    RandomDynamics,
     Search,
 )
 from tausid.training.settings import as_part, changed, part_as_dict, part_from_dict, part_of
@@ -51,7 +52,7 @@ class Recipe:
 
     structure: Structure = field(default_factory=Structure)
     integration: Integration = field(default_factory=Integration)
-    start: FromLinear | Random = field(default_factory=FromLinear)
+    start: FromLinear | Random | RandomDynamics = field(default_factory=FromLinear)
     trainer: LevenbergMarquardt | Adam = field(default_factory=LevenbergMarquardt)
     holdout: Folds | LastShare | Given | PaperTestHalf | str | None = AUTO
     search: Fixed | Search = field(default_factory=Search)

@@ -130,7 +130,7 @@ class ScanError:
             return _Program(ravel_pytree(weights)[1], fixed, limits, self.integrator)
 
     @cached_property
-    def _windows(self) -> tuple[Array, ...]:
+    def _windows(self) -> tuple[Array, Array, Array, Array]:
         """The records side by side, as long as the longest: u (J, B, nu), y and w (J, B, ny), dt (J, B)."""
         s, J = self.samples, int(self.samples.lengths.max())
         cuts = np.cumsum(s.lengths)[:-1]
