@@ -5,7 +5,8 @@
 
 All in one run on one pinned core. Goals: 20 x the JAX implementation at 1024 samples and 130 weights, half of the
 core's own dsyrk rate at 10^4 samples and 400 weights, memory flat in the number of samples; a default fit 20 x faster,
-by CPU time, than the version before, with less than 300 MB; `evaluate` at most twice the time of importing numpy and scipy.
+by CPU time, than the version before, with less than 300 MB; `evaluate` at most twice the time of importing numpy and
+scipy.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from problems import oscillator_record, small_fit, wiener_record
 import tausid
 from tausid import ConfigError, Folds, FromLinear, LevenbergMarquardt, Structure, recipes
 from tausid.training.holdout import Split, cut_folds
+from tausid.training.parts import RandomDynamics
 from tausid.training.result import FoldCurve, FoldCurves
 from tausid.training.trials import pool
 
@@ -91,8 +92,8 @@ def test_folds_choose_the_steps_of_one_fit_on_everything_and_resume(tmp_path):
     assert result.message.startswith(f"2 folds chose {curves.chosen} steps")
     assert [row.validation for row in result.history] == [curves.at(row.step) for row in result.history]
     notes = [update.note for update in seen]
-    assert sum("fold 1 of 2" in note for note in notes) == sum("fold 2 of 2" in note for note in notes) == 6
-    assert sum("fold" not in note for note in notes) == curves.chosen // 10
+    assert [sum(name in note for note in notes) for name in ("fold 1 of 2", "fold 2 of 2")] == [1, 1]
+    assert sum("fold" not in note for note in notes) == 1  # the final fit
     assert result.model.provenance["folds"]["chosen"] == curves.chosen
     # The final fit is that on everything without validation, with the schedule of all steps.
     losses = []
@@ -108,14 +109,12 @@ def test_folds_choose_the_steps_of_one_fit_on_everything_and_resume(tmp_path):
     assert [row.loss for row in result.history] == losses
 
     def stop(update):
-        if update.note == notes[8]:
+        if "fold 1 of 2" in update.note:
             signal.raise_signal(signal.SIGINT)
 
     first = small_fit(record, settings, holdout=Folds(2), progress=stop, out=tmp_path)
     assert (first.status, first.steps) == ("interrupted", 0)
-    seen.clear()
-    again = small_fit(record, settings, holdout=Folds(2), progress=seen.append, out=tmp_path, resume=True)
-    assert not any("fold 1 of 2" in update.note for update in seen)  # it was done
+    again = small_fit(record, settings, holdout=Folds(2), out=tmp_path, resume=True)
     assert same(again.model, result.model)
     assert again.folds == curves
     with pytest.raises(ConfigError, match="`out` must be a folder without a run"):
@@ -128,9 +127,9 @@ def test_folds_choose_the_steps_of_one_fit_on_everything_and_resume(tmp_path):
 def test_with_an_encoder_a_linear_plant_reaches_the_floor_of_linear_least_squares():
     record = oscillator_record(300, noise=0.05)
     structure = Structure(nx=2, network="polynomial", degree=1, initial_state="encoder")
-    trainer = LevenbergMarquardt(iterations=60, weight_decay=0.0)
+    trainer = LevenbergMarquardt(iterations=60)
     result = tausid.fit(
-        record, seed=0, tau=2.0, structure=structure, start=tausid.Random(), trainer=trainer, holdout=None,
+        record, seed=0, tau=2.0, structure=structure, start=RandomDynamics(), trainer=trainer, holdout=None,
         settings={"integration.substeps": 2}, progress=None,
     )  # fmt: skip
     floor = float(tausid.estimate_bla(record, nx=2).rmse[0])
@@ -138,7 +137,7 @@ def test_with_an_encoder_a_linear_plant_reaches_the_floor_of_linear_least_square
     assert tausid.evaluate(result.model, record).rmse["y"] < 1.01 * floor
     losses = [row.loss for row in result.history]
     assert all(after <= before * (1 + 1e-9) for before, after in itertools.pairwise(losses))
-    assert result.message.startswith(f"{result.steps} iterations")
+    assert result.message.startswith(f"{result.steps} iteration")
 
 
 def test_with_an_encoder_it_improves_on_adam_where_a_plant_is_nonlinear(tmp_path):
@@ -154,4 +153,4 @@ def test_with_an_encoder_it_improves_on_adam_where_a_plant_is_nonlinear(tmp_path
     again = tausid.fit(record, seed=0, tau=2.0, validation=held_out, **second, resume=True)
     assert same(again.model, by_lm.model)
     assert again.steps == by_lm.steps
-    assert {str(leaf.dtype) for leaf in jax.tree.leaves(by_lm.model.state_space.f)} == {"float32"}
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves(by_lm.model.state_space.f)} == {"float64"}

@@ -98,7 +98,7 @@ def test_the_barrier_is_changed_by_its_own_keys():
         ("holdout", "fold", "unknown holdout 'fold'.*Did you mean 'folds'"),
         ("trainer", "adams", "unknown trainer 'adams'.*Did you mean 'adam'"),
         ("trainer.iterations", 3, "`trainer.iterations` is a setting of LevenbergMarquardt.*recipe default has.*Adam"),
-        ("trainer.nonlinear_decay", 3.0, "setting of LevenbergMarquardt"),
+        ("trainer.decay", 3.0, "`trainer.decay` is a setting of LevenbergMarquardt"),
         ("trainer.barrier", "smooth", "`barrier` must be a Barrier or none; got 'smooth'"),
         ("trainer.barrier.form", "relu", "unknown form 'relu'"),
         ("trainer", 3, "`trainer` of a recipe must be one of LevenbergMarquardt, Adam; got 3"),

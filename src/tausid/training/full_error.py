@@ -173,11 +173,12 @@ def _decay(problem: Problem, parameters: Parameters) -> Decay:
     """What holds the nonlinear parts back: the evidence, or a weight decay that was given."""
     trainer = problem.recipe.trainer
     assert isinstance(trainer, LevenbergMarquardt)
+    decay = trainer.decay
     nonlinear = [place for name, place in parameters.groups.items() if not name.endswith(("linear", "bias"))]
     groups = tuple(place for place in nonlinear if len(place))
-    if trainer.decay == EVIDENCE:
+    if decay == EVIDENCE:
         return Decay(groups, independent_samples(problem))
-    return Decay(groups, start=float(trainer.decay))
+    return Decay(groups, start=float(decay))
 
 
 def independent_samples(problem: Problem) -> float:

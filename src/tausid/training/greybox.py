@@ -103,10 +103,10 @@ def fit_known(
     error = ScanError(model, _parameters_of(model), samples, integrator)
     point = _minimize(error, physics)
     states = error.states(point.theta, point.x0)
-    deviation = np.full(len(known.free), np.nan) if known.trainable else _deviations(error, point, known)
     fitted = error.unpack(point.theta).physics
     assert fitted is not None
     known = dataclasses.replace(known, free=fitted.free)
+    deviation = np.full(len(known.free), np.nan) if known.trainable else _deviations(error, point, known)
     return _scaled(known, deviation, [states[place] for place in places])
 
 

@@ -134,7 +134,8 @@ def solve(normal: Normal, damping: float) -> tuple[Float[np.ndarray, "P"], Float
     factor, failed = lapack.dpotrf(H - both[:, :-1], lower=1, overwrite_a=1, clean=0)
     if failed:
         return None
-    theta = -lapack.dpotrs(factor, normal.h - both[:, -1], lower=1)[0]
+    right = normal.h - both[:, -1]
+    theta = -lapack.dpotrs(factor, right, lower=1)[0] if len(right) else right  # there may be initial states alone
     return theta, -along[..., -1] - along[..., :-1] @ theta
 
 

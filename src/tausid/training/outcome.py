@@ -143,7 +143,7 @@ def _start_of(problem: Problem) -> str:
     if problem.initial_model.physics is not None:
         return "known equations as they are"
     start = problem.recipe.start
-    linear = problem.linear_order is not None and isinstance(start, FromLinear) and start.nonlinear == "zero"
+    linear = isinstance(start, FromLinear) and start.nonlinear == "zero"
     return "linear model" if linear else "model that training began with"
 
 

@@ -52,7 +52,7 @@ class Recipe:
 
     structure: Structure = field(default_factory=Structure)
     integration: Integration = field(default_factory=Integration)
-    start: FromLinear | Random | RandomDynamics = field(default_factory=FromLinear)
+    start: FromLinear | RandomDynamics | Random = field(default_factory=FromLinear)
     trainer: LevenbergMarquardt | Adam = field(default_factory=LevenbergMarquardt)
     holdout: Folds | LastShare | Given | PaperTestHalf | str | None = AUTO
     search: Fixed | Search = field(default_factory=Search)

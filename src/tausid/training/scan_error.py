@@ -9,7 +9,6 @@ sensitivity `S_k = dx_k/d(theta, x0)` along. Only `J'J` and `J'r` are kept, so t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -68,7 +67,7 @@ class ScanError:
     def unpack(self, theta: Float[np.ndarray, "P"]) -> StateSpace:
         """The model with these weights."""
         with jax.enable_x64(True):
-            weights = self._program.unravel(jnp.asarray(theta))
+            weights = ravel_pytree(self._program.like)[1](jnp.asarray(theta))
         # The program has limits and initial states of its own.
         nothing = jax.tree.map(lambda _: None, self.start.initial)
         weights = dataclasses.replace(weights, limits=self.start.limits, initial=nothing)
@@ -127,7 +126,7 @@ class ScanError:
                 dataclasses.replace(double, limits=None), dataclasses.replace(trained, limits=None)
             )
             limits = None if double.limits is None else jnp.asarray(double.limits).T
-            return _Program(ravel_pytree(weights)[1], fixed, limits, self.integrator)
+            return _Program(weights, fixed, limits, self.integrator)
 
     @cached_property
     def _windows(self) -> tuple[Array, Array, Array, Array]:
@@ -146,15 +145,15 @@ class ScanError:
 
 
 class _Program(eqx.Module):
-    """A model as a function of theta, for JAX."""
+    """A model as a function of theta, for JAX; compiled once for all models of one structure."""
 
-    unravel: Callable[[Array], PyTree] = eqx.field(static=True)
+    like: PyTree
     fixed: StateSpace
     limits: Float[Array, "2 ny"] | None
     integrator: FixedStep = eqx.field(static=True)
 
     def model(self, theta: Array) -> StateSpace:
-        return eqx.combine(self.unravel(theta), self.fixed)
+        return eqx.combine(ravel_pytree(self.like)[1](theta), self.fixed)
 
     def limit(self, y: Array) -> Array:
         return y if self.limits is None else jnp.clip(y, *self.limits)

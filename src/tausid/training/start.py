@@ -105,25 +105,25 @@ def start_from_bla(model: Model, bla: LinearModel, records: Sequence[Record], ho
     `f: [A B] = diag(tau) [A B] of the BLA`, `g: [C D]` of the BLA, encoder: the least-squares map from past samples to
     the BLA's states. States that the BLA does not have decay with tau and touch nothing.
     """
-    space = model.state_space
-    nx, n, nu = space.nx, bla.order, space.nu
-    tau = np.broadcast_to(np.asarray(space.tau.now), (nx,))
+    start = model.state_space
+    nx, n, nu = start.nx, bla.order, start.nu
+    tau = np.broadcast_to(np.asarray(start.tau.now), (nx,))
     f = np.zeros((nx, nx + nu))
     f[:, :nx] = -np.eye(nx)
     f[:n, :n], f[:n, nx:] = tau[:n, None] * bla.A, tau[:n, None] * bla.B
-    g = np.zeros(space.g.linear.shape)
+    g = np.zeros(start.g.linear.shape)
     g[:, :n] = bla.C
-    if space.feedthrough:
+    if start.feedthrough:
         g[:, nx:] = bla.D
-    space = dataclasses.replace(space, f=_with_linear(space.f, f), g=_with_linear(space.g, g))
-    if isinstance(space.initial, FreeState):
-        x0 = np.pad(bla.x0, ((0, 0), (0, nx - n))).astype(space.initial.x0.dtype)
-        return dataclasses.replace(space, initial=dataclasses.replace(space.initial, x0=x0))
+    start = dataclasses.replace(start, f=_with_linear(start.f, f), g=_with_linear(start.g, g))
+    if isinstance(start.initial, FreeState):
+        x0 = np.pad(bla.x0, ((0, 0), (0, nx - n))).astype(start.initial.x0.dtype)
+        return dataclasses.replace(start, initial=dataclasses.replace(start.initial, x0=x0))
     from tausid.training.start_encoder import start_encoder
     from tausid.training.windows import make_windows
 
     source = make_windows(model, records, horizon=horizon)
-    return start_encoder(space, source, lambda samples: _states_at(bla, records, samples))
+    return start_encoder(start, source, lambda samples: _states_at(bla, records, samples))
 
 
 def start_random_dynamics(model: StateSpace, rng: np.random.Generator) -> StateSpace:
