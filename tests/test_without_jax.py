@@ -1,4 +1,4 @@
-"""Models are read, simulated, scored and shown without JAX: none of it is imported, and nothing is compiled."""
+"""Models are fitted, read, simulated, scored and shown without JAX: none of it is imported, nothing is compiled."""
 
 from __future__ import annotations
 
@@ -41,9 +41,8 @@ def imported(code: str, folder: Path, *also: str) -> str:
     """What of the heavy libraries a program has imported at its end."""
     asked = (*HEAVY, *also)
     code += f"\nimport sys; print([name for name in {asked} if name in sys.modules], file=sys.stderr)"
-    return subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, check=True, capture_output=True, text=True
-    ).stderr.strip()
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stderr.splitlines()[-1]
 
 
 @needs_library
@@ -96,6 +95,40 @@ except SystemExit as ended:
 """
     also = () if arguments.startswith("info") else ("scipy", "matplotlib", "rich", "pydantic")
     assert imported(code, folder, *also) == "[]"
+
+
+@needs_library
+def test_a_default_fit_needs_no_jax_and_compiles_nothing(folder):
+    """Folds, random starts, final fits, consensus, an ensemble, checkpoints: by numpy and the library alone."""
+    code = """
+import subprocess, tausid
+subprocess.Popen = None  # a compiler would be a process
+record = tausid.read_csv("record.csv", inputs="u", outputs="y", ts=0.5)
+settings = {"structure.hidden": (3,), "trainer.iterations": 2, "holdout.count": 2}
+result = tausid.fit(record, seed=0, nx=2, settings=settings, progress=None, out="fit", ensemble=2)
+assert result.status == "completed" and result.trust.members > 2, result.message
+tausid.evaluate(result.model, record)
+result.model.save("fitted.safetensors")
+"""
+    assert imported(code, folder, "matplotlib", "pydantic") == "[]"
+
+
+@needs_library
+def test_the_command_fit_needs_no_jax(folder):
+    arguments = [
+        "fit", "record.csv", "--input", "u", "--output", "y", "--ts", "0.5", "--nx", "2", "--seed", "0", "--json",
+        "--set", "trainer.iterations=1", "--hidden", "2", "--set", "holdout.count=2", "--out", "run",
+    ]  # fmt: skip
+    code = f"""
+import sys
+from tausid.cli import main
+sys.argv = ["tausid", *{arguments!r}]
+try:
+    main()
+except SystemExit as ended:
+    assert not ended.code, ended.code
+"""
+    assert imported(code, folder) == "[]"
 
 
 def test_a_model_simulates_alike_with_and_without_the_compiled_library(folder):

@@ -272,7 +272,8 @@ def _finished(problem: Problem, run: RunState, began: float) -> Trial:
     losses = (run.first_loss, *(row.loss for row in run.history))
     steps = (0, *(row.step for row in run.history))
     curve = FoldCurve(steps, tuple(errors), max(scored, 1), time.perf_counter() - began, losses)
-    return Trial(curve, run.best_weights if np.isfinite(losses[-1]) else None)
+    lost = run.status == Status.DIVERGED or np.isinf(losses[-1])  # Adam does not know the loss of its start
+    return Trial(curve, None if lost else run.best_weights)
 
 
 def _failed(began: float) -> Trial:
