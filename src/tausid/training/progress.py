@@ -80,7 +80,8 @@ def describe(update: ProgressUpdate, model: Model) -> str:
     if update.recoveries:
         parts.append(f"{update.recoveries} recoveries")
     if update.steps_per_second == update.steps_per_second:
-        parts += [f"{_rounded(update.steps_per_second)} {update.unit}s/s", f"{describe_duration(update.seconds_left)} left"]
+        speed = _rounded(update.steps_per_second)
+        parts += [f"{speed} {update.unit}s/s", f"{describe_duration(update.seconds_left)} left"]
     return ", ".join(parts)
 
 
