@@ -145,13 +145,13 @@ def test_settings_and_axes_are_dotted_keys_in_a_file(tmp_path):
     (tmp_path / "study.toml").write_text(
         'data = "@cascaded_tanks"\n[settings]\nnx = 2\nstructure.hidden = [8]\ntrainer.iterations = 5\n'
         'holdout = "none"\n'
-        "[axes]\ntrainer.weight_decay = { geomspace = [1e-8, 1e-6, 2], and = [0.0] }\nseed = [0]\n"
+        "[axes]\ntrainer.decay = { geomspace = [1e-8, 1e-6, 2], and = [0.0] }\nseed = [0]\n"
     )
     runs = read_spec(tmp_path / "study.toml").runs()
-    assert [run.choices["trainer.weight_decay"] for run in runs] == [1e-8, 1e-6, 0.0]
+    assert [run.choices["trainer.decay"] for run in runs] == [1e-8, 1e-6, 0.0]
     recipe = recipe_of(runs[0].choices)
     assert (recipe.structure.nx, recipe.structure.hidden, recipe.holdout) == (2, (8,), None)
-    assert recipe.trainer == tausid.LevenbergMarquardt(iterations=5, weight_decay=1e-8)
+    assert recipe.trainer == tausid.LevenbergMarquardt(iterations=5, decay=1e-8)
 
 
 def test_a_spec_that_cannot_be_read_is_refused(tmp_path):

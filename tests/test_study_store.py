@@ -174,7 +174,7 @@ def test_a_study_waits_for_workers_and_says_so(spec, monkeypatch, capfd):
     store = Store(spec.parent / JOURNAL, "s")
     plan = coordinator.read_spec(spec)
     store.begin(plan.runs(), {})
-    jobs = {run.name: coordinator._job(run, plan, spec.parent) for run in plan.runs()}
+    jobs = {run.name: coordinator._job(run, spec.parent) for run in plan.runs()}
     results = coordinator._Coordinator(spec.parent, store, jobs, shown).run(pool, pool.slots)
     assert len(results.rows) == 2
     printed = capfd.readouterr().err

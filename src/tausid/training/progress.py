@@ -30,6 +30,7 @@ class ProgressUpdate:
         steps_per_second: speed of the last chunk; NaN where most of it went into compiling.
         status: `running`, or how training ended.
         note: what to say first, such as the fold at hand, or how many members of an ensemble are done.
+        unit: what is counted: a `step`, or a `fit` in a search.
     """
 
     step: int
@@ -42,6 +43,7 @@ class ProgressUpdate:
     steps_per_second: float
     status: str
     note: str = ""
+    unit: str = "step"
 
     @property
     def seconds_left(self) -> float:
@@ -69,16 +71,17 @@ def describe(update: ProgressUpdate, model: Model) -> str:
     scale = float(model.scaling.y_std[0]) if single else 1.0
     unit = (model.output_units[0] if single else "normalized") or ""
     parts = [update.note] if update.note else []
-    parts += [f"step {update.step}/{update.max_steps}", f"loss {update.loss:.3g}"]
+    parts += [f"{update.unit} {update.step}/{update.max_steps}", f"loss {update.loss:.3g}"]
     if update.validation == update.validation:  # not NaN: there are validation records
         parts += [
             f"held-out RMSE {scale * update.validation:.4g} {unit}".rstrip(),
-            f"best {scale * update.best:.4g} at {update.best_step}",
+            f"best {scale * update.best:.4g}" + (f" at {update.best_step}" if update.unit == "step" else ""),
         ]
     if update.recoveries:
         parts.append(f"{update.recoveries} recoveries")
     if update.steps_per_second == update.steps_per_second:
-        parts += [f"{_rounded(update.steps_per_second)} steps/s", f"{describe_duration(update.seconds_left)} left"]
+        speed = _rounded(update.steps_per_second)
+        parts += [f"{speed} {update.unit}s/s", f"{describe_duration(update.seconds_left)} left"]
     return ", ".join(parts)
 
 
@@ -93,7 +96,7 @@ def _live_line(model: Model) -> Iterator[Callable[[ProgressUpdate], None]]:
 
     columns = (SpinnerColumn(), BarColumn(bar_width=20), TextColumn("{task.description}"))
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("compiling the training step", total=None)
+        task = bar.add_task("training begins", total=None)
 
         def report(update: ProgressUpdate) -> None:
             line = describe(update, model)
@@ -104,7 +107,7 @@ def _live_line(model: Model) -> Iterator[Callable[[ProgressUpdate], None]]:
 
 @contextlib.contextmanager
 def _plain_lines(model: Model) -> Iterator[Callable[[ProgressUpdate], None]]:
-    print("compiling the training step", file=sys.stderr, flush=True)
+    print("training begins", file=sys.stderr, flush=True)
     last = -SECONDS_BETWEEN_LINES
 
     def report(update: ProgressUpdate) -> None:

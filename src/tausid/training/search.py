@@ -145,7 +145,10 @@ def _agree(task: Task, trials: Trials, fits: list[Job]) -> Found:
     if untrusted and linear is not None and not is_linear(chosen.recipe):
         job = Job(linear[0], None, 0, _steps(trials, linear[0]))
         trials.run([job])
-        sound, order, chosen = [job], [0], job
+        if job not in trials.done:
+            return _untrained(task, trials, Status.INTERRUPTED)
+        if trials.done[job].weights is not None:
+            sound, order, chosen = [job], [0], job
     curves = trials.of(chosen.recipe) if isinstance(chosen.recipe.holdout, Folds) else None
     trust = Trust(_held_out(trials, chosen), None if linear is None else linear[1], len(jury), distance)
     return Found(

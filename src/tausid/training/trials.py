@@ -223,6 +223,7 @@ class Trials:
             steps_per_second=len(self.done) / max(seconds, 1e-9),
             status=Status.RUNNING,
             note=f"{describe(job.recipe.structure)}{fold}",
+            unit="fit",
         )
 
     def _save(self) -> None:
