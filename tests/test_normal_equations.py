@@ -40,6 +40,7 @@ ENGINES = [
     pytest.param("scan", id="scan"),
     *[pytest.param(isa, id=isa, marks=needs_library) for isa in instruction_sets() or ["none"]],
 ]
+PICK_ISA = compiled._pick_isa.__wrapped__  # looks at the environment each time
 # Sums of some hundred products in double precision.
 RELATIVE = 1e-10
 
@@ -245,7 +246,7 @@ def oracle(name: str) -> Oracle:
 def choose(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the library use one instruction set."""
     monkeypatch.setenv("TAUSID_FUSED_ISA", engine)
-    monkeypatch.setattr(compiled, "_pick_isa", compiled._pick_isa.__wrapped__)
+    monkeypatch.setattr(compiled, "_pick_isa", PICK_ISA)
 
 
 def error_of(made: Made, engine: str, monkeypatch) -> tuple[SquaredError, np.ndarray]:
