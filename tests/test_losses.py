@@ -12,7 +12,7 @@ from tausid.model.state_space import StateSpace
 from tausid.training.adam import decayed_weights
 from tausid.training.losses import simulation_error, weight_decay
 from tausid.training.paper import dae_penalty, leading_minors, negative_definite_barrier, sigmoid_barrier
-from tausid.training.problem import trainable
+from tausid.training.trainable import trainable
 
 
 def build(tau: Tau, n_records: int = 1, **structure) -> StateSpace:

@@ -128,7 +128,8 @@ def join(result: FitResult, members: Sequence[Model]) -> FitResult:
     provenance = {**result.model.provenance, "members": about}
     named = tuple(dataclasses.replace(member, provenance=result.model.provenance) for member in members)
     ensemble = EnsembleModel(named, (error,) * len(named), provenance)
-    message = f"{result.message} The ensemble has the {len(named)} models that are nearest to the median of all."
+    many = f"the {len(named)} models that are nearest to the median of all" if len(named) > 1 else "one model only"
+    message = f"{result.message} The ensemble has {many}."
     return dataclasses.replace(result, model=ensemble, last_model=ensemble, message=message)
 
 

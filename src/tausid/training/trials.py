@@ -107,7 +107,10 @@ class Trials:
         """Do all of these that are not done, side by side; after an interruption those that were finished count."""
         waiting = [job for job in jobs if job not in self.done]
         self.planned = max(self.planned, len(self.done) + len(waiting))
-        with ThreadPoolExecutor(usable_cores()) as pool:
+        from threadpoolctl import threadpool_limits
+
+        # One job per core: more threads within each of them would only wait for one another.
+        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(usable_cores()) as pool:
             running = {pool.submit(self._do, job): job for job in waiting}
             try:
                 self._collect(running)
