@@ -18,7 +18,6 @@ from tausid.data.records import Record
 from tausid.model.ensembles import AnyModel
 from tausid.model.evaluation import Scores, evaluate_records
 from tausid.model.official import evaluate_official, evaluate_window
-from tausid.model.structure import Structure
 from tausid.results.runs import Run, RunFolder
 from tausid.results.study_results import StudyStatus
 from tausid.storage import check_writable
@@ -26,6 +25,7 @@ from tausid.study.locks import hold
 from tausid.study.spec import recipe_of, settings_of
 from tausid.study.study_data import DataSource, RecordSource, load_source
 from tausid.training import FitResult, fit
+from tausid.training.candidates import describe
 from tausid.training.holdout import split_records
 from tausid.training.resolve import resolve_holdout
 from tausid.training.run_state import Status
@@ -110,7 +110,7 @@ def describe_result(result: FitResult) -> dict[str, Any]:
         "tau_seconds": float(np.mean(tau)),
         "final_ts_over_tau": float(np.mean(result.model.ts / np.asarray(tau))),
         "validation_nrmse": min(errors, default=None),
-        "structure": describe_structure(result.model.structure),
+        "structure": describe(result.model.structure),
         "consensus": None if result.trust is None else result.trust.distance,
         "version": version(),
         "message": result.message if result.status == Status.DIVERGED else "",
@@ -120,13 +120,6 @@ def describe_result(result: FitResult) -> dict[str, Any]:
 def version() -> str:
     """The version of tausid that computes."""
     return importlib.metadata.version("tausid")
-
-
-def describe_structure(structure: Structure) -> str:
-    """Number of states and network of a model, in a few words."""
-    if structure.network == "polynomial":
-        return f"nx {structure.nx}, polynomial {structure.degree}"
-    return f"nx {structure.nx}, {structure.activation} {'x'.join(map(str, structure.hidden))}"
 
 
 def score_columns(
