@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from itertools import combinations_with_replacement, pairwise
 from typing import Any
 
@@ -439,7 +439,7 @@ def _check(failure: int) -> None:
 
 @cache
 def _load() -> ctypes.CDLL | str:
-    spec = PathFinder.find_spec("tausid.engine._fused", [str(path) for path in _search_path()])
+    spec = find_spec("tausid.engine._fused")
     if spec is None or spec.origin is None:
         return "it was not compiled when tausid was installed (no C++ compiler was found); reinstall with one"
     try:
@@ -450,12 +450,6 @@ def _load() -> ctypes.CDLL | str:
     except (OSError, AttributeError) as error:
         return f"its library {spec.origin} cannot be used: {error}"
     return library
-
-
-def _search_path() -> Any:
-    import tausid.engine
-
-    return tausid.engine.__path__
 
 
 def _library() -> ctypes.CDLL:
