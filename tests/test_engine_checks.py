@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tausid.engine import fused
+from tausid.engine import fused, library
 from tausid.engine.choice import MAX_THREADS, Engine
 from tausid.engine.fused import fused_missing
 from tausid.errors import ConfigError
@@ -20,7 +20,7 @@ from tausid.errors import ConfigError
 pytestmark = pytest.mark.skipif(fused_missing() is not None, reason=f"the fused engine is missing: {fused_missing()}")
 
 J, B, NX, NU, HIDDEN, STAGES, SUBSTEPS = 4, 5, 3, 2, (7, 6), 2, 3
-PLAIN = fused.INSTRUCTION_SETS.index("plain")
+PLAIN = library.INSTRUCTION_SETS.index("plain")
 WEIGHTS = {"W1": (7, NX + NU), "b1": (7,), "W2": (6, 7), "b2": (6,), "F": (NX, 6 + NX + NU)}
 START = {"x0": (B, NX), "u": (J, B, NU), "dt": (J - 1, B)}
 NETWORK = {"isa": PLAIN, "threads": 2, "activation": 2}
@@ -28,9 +28,7 @@ ROLLOUT = {**NETWORK, "substeps": SUBSTEPS, "a": [0, 0, 0.5, 0], "b": [0, 1], "c
 
 
 def kept(rows: int) -> tuple[int]:
-    library = fused._load()
-    assert not isinstance(library, str)
-    lanes = library.tausid_lanes(PLAIN, 4)
+    lanes = library.library().tausid_lanes(PLAIN, 4)
     return (-(-B // lanes) * lanes * rows,)
 
 
@@ -178,7 +176,7 @@ def test_thread_that_cannot_start_is_an_error():
     code = """
 import pathlib, resource
 import jax, jax.numpy as jnp, numpy as np
-from tausid.engine import fused
+from tausid.engine import fused, library
 z, w, b, last = jnp.ones((64 * 1024, 1)), jnp.ones((1, 1)), jnp.ones(1), jnp.ones((1, 2))
 run = jax.jit(fused._network, static_argnums=0)
 one, many = (fused._NetworkCall(isa=2, threads=threads, activation=0) for threads in (1, 1024))

@@ -10,9 +10,10 @@ from problems import wiener_record
 
 import tausid
 from tausid import ConfigError, DataError, Record, recipes
-from tausid.engine import compiled
 from tausid.engine.choice import Engine
+from tausid.engine.compiled import Samples, System
 from tausid.engine.integrators import FixedStep
+from tausid.engine.library import missing
 from tausid.engine.networks import Network
 from tausid.model.free_run import estimate_initial_state
 from tausid.model.initial import SEEN_STATES, FreeState
@@ -53,13 +54,13 @@ def test_a_wrong_minimum_is_left_for_a_much_lower_one(engine):
     assert estimate([-2.0, 0.5, 2.0, 3.5], 5.0, engine) == pytest.approx(root, abs=1e-3)
 
 
-@pytest.mark.skipif(compiled.missing() is not None, reason="no compiled library")
+@pytest.mark.skipif(missing() is not None, reason="no compiled library")
 def test_errors_and_their_equations_agree_with_finite_differences():
     rng, network = np.random.default_rng(0), {"hidden": (4,), "activation": "tanh", "weight_range": 0.5, "bias": True}
     f, g = Network.random(rng, 3, 2, **network), Network.random(rng, 3, 1, **network)
-    system = compiled.System.of(f, g, 0.5, None, FixedStep("rk4"))
+    system = System.of(f, g, 0.5, None, FixedStep("rk4"))
     y = np.where(rng.random((30, 1)) < 0.2, np.nan, rng.normal(size=(30, 1)))
-    samples = compiled.Samples.join([rng.normal(size=(30, 1))], [y], [rng.uniform(0.1, 1.0, 29)])
+    samples = Samples.join([rng.normal(size=(30, 1))], [y], [rng.uniform(0.1, 1.0, 29)])
     tightness, expected = rng.normal(size=(2, 2)), rng.normal(size=2)
     error = SimulationError(system, system.pack(f, g), samples, expected, tightness)
     states = rng.normal(size=(5, 2))

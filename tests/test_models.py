@@ -11,8 +11,8 @@ import pytest
 
 from tausid import Adaptive, ConfigError, FixedStep, Structure, Tau
 from tausid.engine.choice import Engine
-from tausid.engine.compiled import missing
 from tausid.engine.field import VectorField
+from tausid.engine.library import missing
 from tausid.engine.scan import rollout_scan
 from tausid.model.build import Weights, build_state_space
 from tausid.model.free_run import run, why_not_compiled

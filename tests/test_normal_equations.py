@@ -21,9 +21,10 @@ from problems import wiener_record
 from test_physics import Lag, lag_record
 
 from tausid import Model, recipes
-from tausid.engine import compiled
-from tausid.engine.compiled import CompiledError, Samples, Shape, System, instruction_sets, missing, why_not
+from tausid.engine.compiled import CompiledError, Samples, System
 from tausid.engine.integrators import FixedStep
+from tausid.engine.layout import Shape, why_not
+from tausid.engine.library import instruction_sets, missing
 from tausid.engine.networks import Network
 from tausid.engine.normal_equations import SquaredError
 from tausid.engine.steppers import STEPPERS
@@ -40,7 +41,6 @@ ENGINES = [
     pytest.param("scan", id="scan"),
     *[pytest.param(isa, id=isa, marks=needs_library) for isa in instruction_sets() or ["none"]],
 ]
-PICK_ISA = compiled._pick_isa.__wrapped__  # looks at the environment each time
 # Sums of some hundred products in double precision.
 RELATIVE = 1e-10
 
@@ -246,7 +246,6 @@ def oracle(name: str) -> Oracle:
 def choose(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the library use one instruction set."""
     monkeypatch.setenv("TAUSID_FUSED_ISA", engine)
-    monkeypatch.setattr(compiled, "_pick_isa", PICK_ISA)
 
 
 def error_of(made: Made, engine: str, monkeypatch) -> tuple[SquaredError, np.ndarray]:

@@ -17,13 +17,14 @@ import numpy as np
 import pytest
 from scipy.linalg import expm
 
-from tausid.engine import fused
+from tausid.engine import fused, library
 from tausid.engine.choice import Engine
 from tausid.engine.engines import describe_engine, evaluate, rollout
 from tausid.engine.field import VectorField
-from tausid.engine.fused import fused_missing, instruction_sets, rollout_fused, why_not_fused
+from tausid.engine.fused import fused_missing, rollout_fused, why_not_fused
 from tausid.engine.holds import hold_slopes
 from tausid.engine.integrators import Adaptive, FixedStep
+from tausid.engine.library import instruction_sets
 from tausid.engine.networks import Network, activate
 from tausid.engine.scan import rollout_scan
 from tausid.engine.steppers import STEPPERS
@@ -524,13 +525,13 @@ def test_unknown_instruction_set(monkeypatch):
 
 
 def test_missing_library_is_named(monkeypatch):
-    monkeypatch.setattr(fused, "find_spec", lambda name: None)
-    fused._load.cache_clear()
+    monkeypatch.setattr(library, "find_spec", lambda name: None)
+    library.load.cache_clear()
     try:
         assert "not compiled" in fused_missing() or "TAUSID_NO_FUSED" in fused_missing()
         assert instruction_sets() == ()
     finally:
-        fused._load.cache_clear()
+        library.load.cache_clear()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak memory from Linux's /proc")

@@ -11,7 +11,7 @@ import pytest
 from problems import small_fit, wiener_record
 
 import tausid
-from tausid.engine.compiled import missing
+from tausid.engine.library import missing
 from tausid.results.runs import Run, RunFolder
 
 needs_library = pytest.mark.skipif(missing() is not None, reason=f"no compiled library: {missing()}")

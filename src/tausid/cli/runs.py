@@ -38,12 +38,13 @@ def load(path: Path) -> AnyModel:
 def describe_engines(model: AnyModel | None) -> dict[str, str]:
     """Which engines there are here, and which one `auto` takes, in words."""
     from tausid.engine.choice import Engine
-    from tausid.engine.compiled import missing as compiled_missing
     from tausid.engine.engines import describe_engine
-    from tausid.engine.fused import fused_missing, instruction_sets
+    from tausid.engine.fused import fused_missing
+    from tausid.engine.library import instruction_sets
+    from tausid.engine.library import missing as library_missing
     from tausid.model.free_run import why_not_compiled
 
-    missing, reason = fused_missing(), compiled_missing()
+    missing, reason = fused_missing(), library_missing()
     taken = "scan" if missing else "fused, for residual networks of one to four hidden layers and a fixed step"
     if model is not None:
         taken = describe_engine(model.state_space.field, model.integrator)

@@ -3,19 +3,13 @@
 JAX meets the kernel through `jax.ffi` and `jax.custom_vjp`: gradients in reverse mode only, and under `vmap`
 one call after the other. `1 / tau` is folded into the last layer before the call, so that the kernel knows
 nothing of it.
-
-Environment: `TAUSID_NO_FUSED=1` does as if the library were missing; `TAUSID_FUSED_ISA=avx512|avx2|plain`
-forces an instruction set.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache, partial
-from importlib.util import find_spec
 from typing import Any
 
 import jax
@@ -26,12 +20,11 @@ from jaxtyping import Array, Float
 from tausid.engine.field import VectorField
 from tausid.engine.holds import hold_slopes
 from tausid.engine.integrators import FixedStep, Integrator
+from tausid.engine.library import library, missing, pick_isa
 from tausid.engine.networks import Network
 from tausid.engine.steppers import Stepper, get_stepper
-from tausid.errors import ConfigError, unknown_name
+from tausid.errors import ConfigError
 
-# In the order of the numbers in csrc; the first instruction set that the processor has is taken.
-INSTRUCTION_SETS = ("avx512", "avx2", "plain")
 FUSED_ACTIVATIONS = ("leaky_relu", "relu", "tanh", "elu", "sigmoid")
 MAX_LAYERS = 4
 
@@ -57,7 +50,7 @@ def rollout_fused(
     dtype = jnp.result_type(x0, u, dt, *weights)
     tableau = get_stepper(integrator.stepper)
     call = _RolloutCall(
-        isa=_pick_isa(),
+        isa=pick_isa(),
         threads=threads,
         activation=FUSED_ACTIVATIONS.index(field.network.activation),
         substeps=integrator.substeps,
@@ -77,7 +70,7 @@ def evaluate_fused(
     refuse_fused(fused_missing() or why_not_network(network))
     weights = (*_hidden_weights(network), _last_matrix(network))
     dtype = jnp.result_type(z, *weights)
-    call = _NetworkCall(isa=_pick_isa(), threads=threads, activation=FUSED_ACTIVATIONS.index(network.activation))
+    call = _NetworkCall(isa=pick_isa(), threads=threads, activation=FUSED_ACTIVATIONS.index(network.activation))
     points = jnp.asarray(z, dtype).reshape(-1, z.shape[-1])
     y = _network(call, points, *[jnp.asarray(weight, dtype) for weight in weights])
     return y.reshape(*z.shape[:-1], y.shape[-1])
@@ -106,46 +99,26 @@ def why_not_network(network: Network) -> str | None:
 
 def fused_missing() -> str | None:
     """Why the fused engine cannot run here, in words."""
-    if os.environ.get("TAUSID_NO_FUSED", "0") not in ("", "0"):
-        return "the environment sets TAUSID_NO_FUSED"
+    reason = missing()
+    if reason is not None:
+        return reason
     if jax.default_backend() != "cpu":
         return f"it runs on the CPU, and JAX computes on {jax.default_backend()}"
-    loaded = _load()
-    return loaded if isinstance(loaded, str) else None
-
-
-def instruction_sets() -> tuple[str, ...]:
-    """The instruction sets that the compiled library and this processor share, fastest first."""
-    library = _load()
-    if isinstance(library, str):
-        return ()
-    return tuple(name for i, name in enumerate(INSTRUCTION_SETS) if library.tausid_lanes(i, 4) > 0)
+    return _why_not_registered()
 
 
 @cache
-def _load() -> ctypes.CDLL | str:
-    """The library, its functions registered with XLA; or why there is none."""
-    spec = find_spec("tausid.engine._fused")
-    if spec is None or spec.origin is None:
-        return "it was not compiled when tausid was installed (no C++ compiler was found); reinstall with one"
+def _why_not_registered() -> str | None:
+    """Register the library's functions with XLA; why that is not possible, in words."""
     try:
         jax.default_backend()  # once it runs, it refuses a function at once; before, JAX would not start any more
-        library = ctypes.CDLL(spec.origin)
         for name in ("rollout_forward", "rollout_backward", "network_forward", "network_backward"):
             for bits in (32, 64):
                 symbol = f"tausid_{name}_f{bits}"
-                jax.ffi.register_ffi_target(symbol, jax.ffi.pycapsule(getattr(library, symbol)), platform="cpu")
+                jax.ffi.register_ffi_target(symbol, jax.ffi.pycapsule(getattr(library(), symbol)), platform="cpu")
     except Exception as error:  # noqa: BLE001  a library that XLA refuses is a missing one, and the reason is told
-        return f"its library {spec.origin} cannot be used: {error}"
-    return library
-
-
-def _pick_isa() -> int:
-    known = instruction_sets()
-    name = os.environ.get("TAUSID_FUSED_ISA") or known[0]
-    if name not in known:
-        raise ConfigError(unknown_name("TAUSID_FUSED_ISA", name, known))
-    return INSTRUCTION_SETS.index(name)
+        return f"XLA cannot use its library: {error}"
+    return None
 
 
 def refuse_fused(reason: str | None) -> None:
@@ -202,9 +175,7 @@ def _ffi(name: str, call: _NetworkCall, shapes: list[tuple[int, ...]], *arrays: 
 
 def _kept_size(call: _NetworkCall, count: int, rows: int, dtype: jnp.dtype) -> int:
     """How many numbers the forward pass keeps: `rows` for each of `count` lanes, in whole vectors."""
-    library = _load()
-    assert not isinstance(library, str)
-    lanes = library.tausid_lanes(call.isa, dtype.itemsize)
+    lanes = library().tausid_lanes(call.isa, dtype.itemsize)
     size = -(-count // lanes) * lanes * rows
     return size if size * dtype.itemsize <= KEPT_BYTES else 0
 

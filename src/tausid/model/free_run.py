@@ -10,6 +10,8 @@ import numpy as np
 from tausid.engine import compiled
 from tausid.engine.choice import Engine
 from tausid.engine.integrators import FixedStep, Integrator
+from tausid.engine.layout import why_not
+from tausid.engine.library import missing
 from tausid.model.initial import FreeState
 from tausid.model.state_estimate import SimulationError, find_state
 from tausid.model.state_space import StateSpace
@@ -75,7 +77,7 @@ def why_not_compiled(model: StateSpace, engine: Engine) -> str | None:
         return "the model is to be computed by JAX"
     if model.physics is not None:
         return "known equations are computed by JAX"
-    return compiled.missing() or compiled.why_not(model.f, model.g)
+    return missing() or why_not(model.f, model.g)
 
 
 def rate_of(model: StateSpace) -> np.ndarray:

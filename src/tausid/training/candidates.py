@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from math import comb
 
 from tausid.model.structure import AUTO, Structure
-from tausid.training.parts import FromLinear, LevenbergMarquardt, RandomDynamics, Search
+from tausid.training.parts import BY_RESIDUALS, FromLinear, LevenbergMarquardt, RandomDynamics, Search
 from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task
 
 # Monomials of f beyond which polynomials are not tried.
 MOST_MONOMIALS = 60
-# Kinds of networks with which other numbers of states are tried.
-KINDS_TO_RESIZE = 2
+# Kinds of networks with which other numbers of states and less weight decay are tried.
+KINDS_TO_VARY = 2
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,18 @@ def resized_candidates(task: Task, ranking: Sequence[Recipe], most_states: int) 
     n = task.problem.recipe.structure.order
     linear = [recipe.structure.order for recipe in ranking if is_linear(recipe)][:1]
     sizes = sorted({n - 1, (n + 1) // 2, n + 1, *linear} - {0, n})
-    best = [recipe for recipe in ranking if not is_linear(recipe)][:KINDS_TO_RESIZE]
+    best = [recipe for recipe in ranking if not is_linear(recipe)][:KINDS_TO_VARY]
     return [recipe.with_structure(nx=nx) for recipe in best for nx in sizes if nx <= max(most_states, 1)]
+
+
+def less_held_back(task: Task, recipes: Sequence[Recipe]) -> list[Recipe]:
+    """Nonlinear candidates whose residuals say how many samples are independent: they need not all be as correlated as
+    the plant is slow, and then the evidence lets more be learnt."""
+    trainer = task.problem.recipe.trainer
+    if not is_searched(task) or not isinstance(trainer, LevenbergMarquardt):
+        return []
+    less = dataclasses.replace(trainer, independent=BY_RESIDUALS)
+    return [dataclasses.replace(recipe, trainer=less) for recipe in recipes if not is_linear(recipe)]
 
 
 def larger_candidates(task: Task, best: Recipe, most_states: int) -> list[Recipe]:
@@ -109,6 +119,11 @@ def larger_candidates(task: Task, best: Recipe, most_states: int) -> list[Recipe
 def is_linear(recipe: Recipe) -> bool:
     """Whether nothing is nonlinear."""
     return recipe.structure.network == "mlp" and not recipe.structure.hidden
+
+
+def has_one_start(recipe: Recipe) -> bool:
+    """Whether all fits begin with the same weights."""
+    return is_linear(recipe) or (recipe.structure.network == "polynomial" and isinstance(recipe.start, FromLinear))
 
 
 def describe(structure: Structure) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tausid.checks import check_choice, check_whole
 from tausid.data.records import Records, as_records
-from tausid.engine import compiled
+from tausid.engine.library import missing
 from tausid.errors import ConfigError
 from tausid.model.physics import AbstractPhysics, find_physics
 from tausid.storage import check_writable
@@ -59,10 +59,11 @@ def fit(
 ) -> FitResult:
     """Identify a continuous-time neural state-space model from measured records.
 
-    The recipe `default` starts from the best linear approximation and minimizes the simulation error of whole records
-    (eq. 3) with Levenberg-Marquardt; held-out stretches say after how many iterations to stop. `windows` minimizes that
-    of windows (eq. 14) with Adam and keeps the model whose free run over held-out data is best. The same seed on the
-    same machine gives the same model, bit for bit.
+    The recipe `default` minimizes the simulation error of whole records (eq. 3) with Levenberg-Marquardt, for several
+    structures and starts. Held-out stretches choose among them, and the model nearest to the median of several final
+    fits is the result; the linear model where no other is better. `windows` minimizes the simulation error of windows
+    (eq. 14) with Adam and keeps the model whose free run over held-out data is best. The same seed on the same machine
+    gives the same model, bit for bit.
 
     Args:
         records: training records, one or several.
@@ -82,7 +83,8 @@ def fit(
         resume: go on from the checkpoint in `out`.
         overwrite: start anew in a folder that holds a run.
         progress: `auto` for a line on standard error, None for silence, or a function of a `ProgressUpdate`.
-        ensemble: number of models to train, with seeds from `seed` on, and to simulate as one; None for one model.
+        ensemble: number of models to simulate as one: final fits of the same search, or, with a recipe that does not
+            search, fits with seeds from `seed` on; None for one model.
         keep: how many members to keep, the best by their held-out error; by default all that do not diverge.
         workers: processes that train members side by side; by default one per core, and one where this process is
             itself a worker, as in a study.
@@ -90,7 +92,7 @@ def fit(
 
     Returns:
         The best model, the last one, the history, and how it ended. Ctrl-C ends a fit with status `interrupted` and
-        what was found so far.
+        the best model so far.
 
     Raises:
         ConfigError: a setting breaks its rule, or `out` holds another run.
@@ -121,7 +123,7 @@ def fit(
         return _fit_members(problem, plan, keep, workers, progress)
     folder = None if out is None else _prepare_folder(Path(out), resume=resume, overwrite=overwrite)
     if progress == "auto" and problem.recipe.integration.engine == "auto":
-        _say_once_if_missing(compiled.missing())
+        _say_once_if_missing(missing())
     with make_reporter(progress, problem.initial_model) as report, interruptible() as interrupted:
         return _fit(task, Session(folder, report, interrupted), ensemble, keep)
 

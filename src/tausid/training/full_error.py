@@ -24,7 +24,7 @@ from tausid.model.model import Model
 from tausid.model.state_space import StateSpace
 from tausid.shapes import Float
 from tausid.training.least_squares import Decay, Point, begin
-from tausid.training.parts import EVIDENCE, LevenbergMarquardt
+from tausid.training.parts import BY_RESIDUALS, EVIDENCE, LevenbergMarquardt
 from tausid.training.problem import Problem, mean_one
 
 # Deviation below which a state counts as at rest, and share of the others' below which a direction among them does.
@@ -177,11 +177,11 @@ def _decay(problem: Problem, parameters: Parameters) -> Decay:
     nonlinear = [place for name, place in parameters.groups.items() if not name.endswith(("linear", "bias"))]
     groups = tuple(place for place in nonlinear if len(place))
     if decay == EVIDENCE:
-        return Decay(groups, independent_samples(problem))
+        return Decay(groups, samples_per_tau(problem), trainer.independent == BY_RESIDUALS)
     return Decay(groups, start=float(decay))
 
 
-def independent_samples(problem: Problem) -> float:
+def samples_per_tau(problem: Problem) -> float:
     """How many measured samples are independent: those within one tau say much the same of the plant."""
     model = problem.initial_model
     measured = sum(int((~np.isnan(record.y)).sum()) for record in problem.split.train)

@@ -14,6 +14,7 @@ from scipy.linalg import lapack
 
 from tausid.engine.normal_equations import Normal, SquaredError
 from tausid.shapes import Float
+from tausid.training.correlation import independent_samples
 
 # Damping, relative to the diagonal of J'J: at the start, and its factors after a good and a bad step.
 FIRST_DAMPING, LESS, MORE, LEAST_DAMPING = 1e-2, 0.2, 4.0, 1e-9
@@ -38,11 +39,13 @@ class Decay:
     Args:
         groups: which weights share a decay; those in no group have next to none.
         samples: how many independent samples there are; None where the decay stays as it is.
+        by_residuals: whether the residuals say it instead, as they are at each point.
         start: the decay of the groups at the start.
     """
 
     groups: tuple[np.ndarray, ...] = ()
     samples: float | None = None
+    by_residuals: bool = False
     start: float = FIRST_DECAY
 
     def first(self, count: int) -> Float[np.ndarray, "P"]:
@@ -52,7 +55,7 @@ class Decay:
             decay[group] = self.start
         return decay
 
-    def next(self, point: Point, H: Float[np.ndarray, "P P"]) -> Float[np.ndarray, "P"]:
+    def next(self, point: Point, H: Float[np.ndarray, "P P"], error: SquaredError) -> Float[np.ndarray, "P"]:
         """The decay that makes the data most likely, half the way there (MacKay 1992).
 
         Of a group with gamma well-determined weights it is `gamma s^2 / (n |theta|^2)`, with s^2 the variance of the
@@ -64,12 +67,15 @@ class Decay:
         variance = _inverse_diagonal(H + np.diag(point.decay + FLOOR * np.diag(H).mean()))
         if variance is None:
             return point.decay
+        samples = self.samples
+        if self.by_residuals:
+            samples = independent_samples(error.residuals(point.theta, point.x0))
         determined = [len(group) - np.sum(point.decay[group] * variance[group]) for group in self.groups]
-        noise = point.cost / max(1.0 - sum(determined) / self.samples, 0.05)
+        noise = point.cost / max(1.0 - sum(determined) / samples, 0.05)
         decay = point.decay.copy()
         for gamma, group in zip(determined, self.groups, strict=True):
             size = max(float(np.sum(point.theta[group] ** 2)), 1e-9)
-            wanted = np.clip(max(gamma, 0.01) * noise / (self.samples * size), *DECAYS)
+            wanted = np.clip(max(gamma, 0.01) * noise / (samples * size), *DECAYS)
             decay[group] = np.sqrt(decay[group] * wanted)
         return decay
 
@@ -109,7 +115,7 @@ def begin(error: SquaredError, theta: Float[np.ndarray, "P"], x0: Float[np.ndarr
 def iterate(error: SquaredError, now: Point, decay: Decay) -> Point:
     """A point with a lower objective, or the same one where nothing is left to gain."""
     normal = error.normal(now.theta, now.x0)
-    now = dataclasses.replace(now, decay=decay.next(now, normal.H), iterations=now.iterations + 1)
+    now = dataclasses.replace(now, decay=decay.next(now, normal.H, error), iterations=now.iterations + 1)
     normal = _with_decay(normal, now)
     objective, damping = _objective(now.cost, now.theta, now.decay), now.damping
     for _ in range(TRIALS):

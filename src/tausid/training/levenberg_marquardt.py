@@ -12,7 +12,6 @@ from tausid.model.state_space import StateSpace
 from tausid.shapes import Float
 from tausid.training.full_error import full_error
 from tausid.training.least_squares import iterate
-from tausid.training.parts import LevenbergMarquardt
 from tausid.training.problem import Problem, validation_score
 from tausid.training.result import HistoryRow
 from tausid.training.run_state import RunState, Status
@@ -44,8 +43,7 @@ def init(problem: Problem, weights: StateSpace | None = None) -> RunState:
 
 def step(problem: Problem, run: RunState) -> RunState:
     """One iteration, a validation now and then, and whether training ends."""
-    began, error, trainer = time.perf_counter(), full_error(problem), problem.recipe.trainer
-    assert isinstance(trainer, LevenbergMarquardt)
+    began, error = time.perf_counter(), full_error(problem)
     point, number = iterate(error.squares, run.inner, error.decay), run.step + 1
     last = point.converged or number >= problem.stop
     run = dataclasses.replace(run, inner=point, step=number, seconds=run.seconds + time.perf_counter() - began)
@@ -58,8 +56,7 @@ def step(problem: Problem, run: RunState) -> RunState:
     seconds = run.seconds + time.perf_counter() - began
     row = HistoryRow(number, point.cost, now, float("nan"), problem.initial_model.tau, seconds)
     run = dataclasses.replace(run, weights=weights, history=(*run.history, row), seconds=seconds)
-    tired = validated and number - run.best_step >= trainer.patience
-    if not (last or tired):
+    if not last:
         return run
     # Without a finite start there is no better point; without a finite score none that can be told to be good.
     simulates = np.isfinite(point.cost) and (not validated or np.isfinite(run.best_score))

@@ -98,8 +98,8 @@ def _message_of_lm(problem: Problem, run: RunState, curves: FoldCurves | None) -
             "substeps, or recipe='windows'."
         )
     if run.status == Status.INTERRUPTED:
-        where = f"at iteration {run.step}" if run.step else "before the first iteration of the final fit"
-        return f"stopped {where}; resume to go on, bit for bit as if never stopped."
+        found = f"the best trial so far ({describe(problem.recipe.structure)})" if run.history else "untrained"
+        return f"stopped before the end; the model is {found}. Resume to go on, bit for bit as if never stopped."
     known = problem.initial_model.physics
     if known is not None and not known.trainable:
         return "the parameters of the known equations were fitted to whole records by least squares."

@@ -12,6 +12,7 @@ from tausid.model.structure import Integration, Structure
 
 FULL = "full"  # a horizon as long as the longest record: full simulation error, eq. 3
 EVIDENCE = "evidence"  # a weight decay that the data decide
+PER_TAU, BY_RESIDUALS = "tau", "residuals"  # which samples count as independent
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,9 @@ class LevenbergMarquardt:
 
     Args:
         iterations: most iterations; held-out data may choose fewer.
-        patience: iterations without a lower held-out error after which it ends.
         decay: weight decay of the nonlinear parts; `evidence` for what the data say.
+        independent: which samples the evidence counts: `tau`, one per time constant, or `residuals`, as many as the
+            autocorrelation of the residuals says.
         output_weights: how much the squared error of each output counts, in training and validation; None is equally.
 
     Raises:
@@ -117,17 +119,16 @@ class LevenbergMarquardt:
     """
 
     kind: ClassVar[str] = "levenberg-marquardt"
-    iterations: int = 100
-    # Held-out errors may rise for twenty iterations before they fall to a tenth, as where friction is found at last.
-    patience: int = 30
+    iterations: int = 150
     decay: float | str = EVIDENCE
+    independent: str = PER_TAU
     output_weights: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         check_whole("iterations", self.iterations, 1)
-        check_whole("patience", self.patience, 1)
         if self.decay != EVIDENCE:
             check_number("decay", self.decay)
+        check_choice("independent", self.independent, (PER_TAU, BY_RESIDUALS))
         _check_output_weights(self.output_weights)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,17 +10,19 @@ import numpy as np
 
 from tausid.model.model import Model
 from tausid.training.candidates import (
-    KINDS_TO_RESIZE,
+    KINDS_TO_VARY,
     first_candidates,
+    has_one_start,
     is_linear,
     is_searched,
     larger_candidates,
+    less_held_back,
     linear_candidates,
     resized_candidates,
 )
 from tausid.training.consensus import compare
 from tausid.training.driver import Session
-from tausid.training.parts import Folds, FromLinear, LevenbergMarquardt
+from tausid.training.parts import Folds, LevenbergMarquardt
 from tausid.training.problem import Problem, validation_score
 from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task
@@ -65,7 +68,7 @@ def search(task: Task, session: Session, members: int = 1) -> Found:
     finalists = _race(task, trials, count) if raced else [task.problem.recipe]
     fits = _final_fits(trials, finalists, count)
     if session.interrupted.is_set():
-        return _untrained(task, trials, Status.INTERRUPTED)
+        return _interrupted(task, trials)
     if not fits:
         return _untrained(task, trials, Status.DIVERGED)
     return _agree(task, trials, fits)
@@ -74,16 +77,25 @@ def search(task: Task, session: Session, members: int = 1) -> Found:
 def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
     """The candidates that held-out data prefer."""
     first = [*first_candidates(task), *linear_candidates(task, trials.most_states)]
-    folds, resized = len(trials.splits), 3 * KINDS_TO_RESIZE if is_searched(task) else 0
-    trials.planned = (len(first) + resized) * folds + final_fits
+    expected = len(first) + (4 * KINDS_TO_VARY if is_searched(task) else 0)
+    trials.planned = expected * len(trials.splits) + final_fits
     ranking = trials.race(first)
-    ranking = _rank(trials, [*ranking, *trials.race(resized_candidates(task, ranking, trials.most_states))])
-    while more := larger_candidates(task, ranking[0], trials.most_states) if ranking else []:
+    best = [recipe for recipe in ranking if not is_linear(recipe)][:KINDS_TO_VARY]
+    varied = [*resized_candidates(task, ranking, trials.most_states), *less_held_back(task, best)]
+    ranking = _rank(trials, [*ranking, *trials.race(varied)])
+    while more := _further(task, trials, ranking):
         trials.race(more)
         ranking = _rank(trials, [*ranking, *more])
         if ranking[0] not in more or trials.session.interrupted.is_set():
             break
     return _finalists(trials, ranking) if ranking and not trials.session.interrupted.is_set() else []
+
+
+def _further(task: Task, trials: Trials, ranking: Sequence[Recipe]) -> list[Recipe]:
+    """What may still be better than the best one, and was not tried."""
+    best = ranking[:1]
+    more = [*less_held_back(task, best), *(r for b in best for r in larger_candidates(task, b, trials.most_states))]
+    return [recipe for recipe in more if not trials.tried(recipe)]
 
 
 def _rank(trials: Trials, recipes: Sequence[Recipe]) -> list[Recipe]:
@@ -108,15 +120,11 @@ def _final_fits(trials: Trials, finalists: Sequence[Recipe], count: int) -> list
     for number in range(count if finalists else 0):
         variant, place = divmod(number, len(finalists))
         recipe = finalists[place]
-        if variant and _has_one_start(recipe):
+        if variant and has_one_start(recipe):
             continue
         jobs.append(Job(recipe, None, variant, _steps(trials, recipe)))
     trials.run(jobs)
     return [job for job in jobs if job in trials.done and trials.done[job].weights is not None]
-
-
-def _has_one_start(recipe: Recipe) -> bool:
-    return is_linear(recipe) or (recipe.structure.network == "polynomial" and isinstance(recipe.start, FromLinear))
 
 
 def _steps(trials: Trials, recipe: Recipe) -> int | None:
@@ -129,9 +137,7 @@ def _steps(trials: Trials, recipe: Recipe) -> int | None:
 
 def _agree(task: Task, trials: Trials, fits: list[Job]) -> Found:
     """The final fit that is nearest to the median of all; the linear model where they agree less than it is wrong."""
-    models = {job: trials.model(job) for job in fits}
-    sound = [job for job in fits if not _astray(trials, job, models[job])] or _folds_of(trials, fits[0].recipe)
-    models |= {job: trials.model(job) for job in sound}
+    sound = [job for job in fits if not _astray(trials, job)] or _folds_of(trials, fits[0].recipe)
     voters = [job for recipe in dict.fromkeys(job.recipe for job in sound) for job in _folds_of(trials, recipe)]
     distance, order = None, list(range(len(sound)))
     jury = [*sound, *(job for job in voters if job not in sound)]
@@ -146,7 +152,7 @@ def _agree(task: Task, trials: Trials, fits: list[Job]) -> Found:
         job = Job(linear[0], None, 0, _steps(trials, linear[0]))
         trials.run([job])
         if job not in trials.done:
-            return _untrained(task, trials, Status.INTERRUPTED)
+            return _interrupted(task, trials)
         if trials.done[job].weights is not None:
             sound, order, chosen = [job], [0], job
     curves = trials.of(chosen.recipe) if isinstance(chosen.recipe.holdout, Folds) else None
@@ -156,13 +162,13 @@ def _agree(task: Task, trials: Trials, fits: list[Job]) -> Found:
     )
 
 
-def _astray(trials: Trials, job: Job, model: Model) -> bool:
+def _astray(trials: Trials, job: Job) -> bool:
     """Whether a fit ended in a bad minimum: simulated as new records, from estimated initial states, its own records
     are much worse than what folds held out."""
     if not isinstance(job.recipe.holdout, Folds) or job.steps == 0:
         return False
     weights = job.recipe.trainer.output_weights
-    error = validation_score(model, trials.task.problem.split.train, output_weights=weights)
+    error = validation_score(trials.model(job), trials.task.problem.split.train, output_weights=weights)
     return not error <= ASTRAY * max(trials.of(job.recipe).lowest, NEGLIGIBLE)
 
 
@@ -196,6 +202,16 @@ def _run_of(trials: Trials, job: Job) -> RunState:
     best = trial.curve.steps[int(np.argmin(trial.curve.errors))] if validated else last
     weights, score = trial.weights, trial.curve.lowest
     return RunState(None, weights, last, weights, score, best, history, trials.seconds, Status.COMPLETED)
+
+
+def _interrupted(task: Task, trials: Trials) -> Found:
+    """The trial with the lowest held-out error so far; the start where none has ended."""
+    ended = [job for job, trial in trials.done.items() if trial.weights is not None]
+    if not ended:
+        return _untrained(task, trials, Status.INTERRUPTED)
+    best = min(ended, key=lambda job: (np.nan_to_num(trials.done[job].curve.lowest, nan=np.inf), job.fold is not None))
+    run = dataclasses.replace(_run_of(trials, best), status=Status.INTERRUPTED)
+    return Found(trials.problem(best), run, None, Trust())
 
 
 def _untrained(task: Task, trials: Trials, status: Status) -> Found:

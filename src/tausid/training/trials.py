@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from tausid.data.records import Record
 from tausid.errors import DataError
@@ -17,7 +18,7 @@ from tausid.model.model import Model
 from tausid.model.state_space import StateSpace
 from tausid.model.structure import SAMPLES_PER_STATE
 from tausid.shapes import Float
-from tausid.training.candidates import describe, is_linear
+from tausid.training.candidates import describe, has_one_start, is_linear
 from tausid.training.checkpoint import StoredTrial, load_trials, save_trials
 from tausid.training.driver import Session, trainer_of
 from tausid.training.full_error import full_error
@@ -36,6 +37,8 @@ from tausid.training.run_state import RunState, Status
 NEGLIGIBLE = 1e-4
 # A candidate is given up where one, two, three folds leave it behind by these factors; one fold may be unlike others.
 HOPELESS = (2.5, 1.5, 1.25)
+# A fold is trained again where its training error is so many times the lowest one of the same candidate.
+STUCK = 2.0
 # Inputs this much larger than the held-out ones must not make a model diverge, as polynomials may out of range.
 LARGER_INPUTS = 1.5
 # Iterations after which the best of several random starts goes on alone.
@@ -56,6 +59,11 @@ class Trial:
 
     curve: FoldCurve
     weights: StateSpace | None
+
+    @property
+    def training_error(self) -> float:
+        """Root mean square of the training errors at the end; infinite where there is no model."""
+        return float("inf") if self.weights is None else float(np.sqrt(self.curve.losses[-1]))
 
     def stored(self) -> StoredTrial:
         """The trial for its file."""
@@ -92,6 +100,7 @@ class Trials:
         self.session = session
         self.splits = cut_folds(task.problem.split, task.problem.recipe)
         self.done: dict[Job, Trial] = {}
+        self._models: dict[Job, Model] = {}
         self.planned = 0
         self.seconds = 0.0
         self._stored = {} if session.folder is None else load_trials(session.folder, task.problem)
@@ -107,8 +116,6 @@ class Trials:
         """Do all of these that are not done, side by side; after an interruption those that were finished count."""
         waiting = [job for job in jobs if job not in self.done]
         self.planned = max(self.planned, len(self.done) + len(waiting))
-        from threadpoolctl import threadpool_limits
-
         # One job per core: more threads within each of them would only wait for one another.
         with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(usable_cores()) as pool:
             running = {pool.submit(self._do, job): job for job in waiting}
@@ -127,17 +134,38 @@ class Trials:
             return NOTHING
         return pool([self.done[job].curve for job in jobs])
 
+    def tried(self, recipe: Recipe) -> bool:
+        """Whether a candidate was trained on some fold."""
+        return any(Job(recipe, k) in self.done for k in range(len(self.splits)))
+
     def race(self, candidates: Sequence[Recipe]) -> list[Recipe]:
-        """Try candidates fold by fold, those that stay far behind not to the end; the best first."""
+        """Try candidates fold by fold, those far behind the best of all so far not to the end; the best first."""
         alive = list(candidates)
         for k in range(len(self.splits)):
             self.run([Job(recipe, k) for recipe in alive])
+            self._repeat_stuck(alive)
             if self.session.interrupted.is_set():
                 break
-            errors = [self.of(recipe, range(k + 1)).lowest for recipe in alive]
-            limit = HOPELESS[min(k, len(HOPELESS) - 1)] * max(min(errors, default=np.inf), NEGLIGIBLE)
-            alive = [recipe for recipe, error in zip(alive, errors, strict=True) if error <= limit or is_linear(recipe)]
+            errors = {job.recipe: self.of(job.recipe, range(k + 1)).lowest for job in self.done}
+            limit = HOPELESS[min(k, len(HOPELESS) - 1)] * max(min(errors.values(), default=np.inf), NEGLIGIBLE)
+            alive = [recipe for recipe in alive if errors.get(recipe, np.inf) <= limit or is_linear(recipe)]
         return sorted(alive, key=lambda recipe: self.of(recipe).lowest)
+
+    def _repeat_stuck(self, candidates: Sequence[Recipe]) -> None:
+        """Once more, from another start, what ended in a bad minimum: its training error is far above other folds'."""
+        stuck = [job for recipe in candidates if not has_one_start(recipe) for job in self._stuck(recipe)]
+        again = {job: dataclasses.replace(job, variant=1) for job in stuck}
+        self.run(list(again.values()))
+        for job, other in again.items():
+            if other in self.done and self.done[other].training_error < self.done[job].training_error:
+                self.done[job] = self.done[other]
+
+    def _stuck(self, recipe: Recipe) -> list[Job]:
+        jobs = [job for k in range(len(self.splits)) if (job := Job(recipe, k)) in self.done]
+        errors = [self.done[job].training_error for job in jobs]
+        limit = STUCK * max(min(errors, default=0.0), NEGLIGIBLE)
+        again = [dataclasses.replace(job, variant=1) not in self.done for job in jobs]
+        return [job for job, error, new in zip(jobs, errors, again, strict=True) if new and not error <= limit]
 
     def problem(self, job: Job) -> Problem:
         """The problem that a job solves."""
@@ -147,10 +175,12 @@ class Trials:
         return dataclasses.replace(problem, last_step=job.steps)
 
     def model(self, job: Job) -> Model:
-        """The model of a finished job."""
-        weights = self.done[job].weights
-        assert weights is not None
-        return self.problem(job).model_with(weights)
+        """The model of a finished job, made once."""
+        if job not in self._models:
+            weights = self.done[job].weights
+            assert weights is not None
+            self._models[job] = self.problem(job).model_with(weights)
+        return self._models[job]
 
     def _collect(self, running: dict[Future[Trial | None], Job]) -> None:
         """Wait for jobs, tell how it goes, and keep what is finished."""
@@ -240,7 +270,8 @@ def job_key(job: Job) -> str:
     """What tells a job from others of the same fit, for its file."""
     structure, start = job.recipe.structure, job.recipe.start
     parts = (structure.order, structure.network, structure.hidden, structure.activation, bool(structure.nonlinear_g))
-    return repr((*parts, start.kind, job.fold, job.variant, job.steps))
+    trainer = getattr(job.recipe.trainer, "independent", None)
+    return repr((*parts, start.kind, trainer, job.fold, job.variant, job.steps))
 
 
 def pool(curves: Sequence[FoldCurve]) -> FoldCurves:

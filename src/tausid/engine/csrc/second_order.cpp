@@ -101,10 +101,19 @@ void fill_copy(const Copy& c, const double* theta) {
 
 template <int A>
 void activate_all(double* a, double* d, int n) {
-  for (int j = 0; j < n; j += L) {
+  auto one = broadcast<double>(1.0);
+  int j = 0;
+  for (; j + 2 * L <= n; j += 2 * L) {  // two at once: each waits for its own results
+    V v0 = activate<double, A>(load(a + j)), v1 = activate<double, A>(load(a + j + L));
+    store(a + j, v0);
+    store(a + j + L, v1);
+    store(d + j, pull_activation<double, A>(one, v0));
+    store(d + j + L, pull_activation<double, A>(one, v1));
+  }
+  for (; j < n; j += L) {
     V value = activate<double, A>(load(a + j));
     store(a + j, value);
-    store(d + j, pull_activation<double, A>(broadcast<double>(1.0), value));
+    store(d + j, pull_activation<double, A>(one, value));
   }
 }
 
@@ -146,10 +155,27 @@ void combine(const double* weights, int64_t ld, const double* in, int64_t count,
   }
 }
 
-double dot(const double* a, const double* b, int64_t n) {  // both filled up with zeros
-  V s = V{};
-  for (int64_t j = 0; j < n; j += L) s += load(a + j) * load(b + j);
-  return sum_lanes<double>(s);
+// out[k] = a[k] b for N rows of a, at once; all are filled up with zeros.
+template <int N>
+TAUSID_INLINE void dots(const double* a, int64_t ld, const double* b, int64_t n, double* out) {
+  V s[N] = {};
+  for (int64_t j = 0; j < n; j += L) {
+    V x = load(b + j);
+#pragma GCC unroll 4
+    for (int k = 0; k < N; k++) s[k] += load(a + k * ld + j) * x;
+  }
+#pragma GCC unroll 4
+  for (int k = 0; k < N; k++) out[k] = sum_lanes<double>(s[k]);
+}
+
+// The products of all rows of a matrix with a vector.
+void multiply(const double* a, int64_t ld, int64_t rows, const double* b, int64_t n, double* out) {
+  for (; rows >= 4; rows -= 4, a += 4 * ld, out += 4) dots<4>(a, ld, b, n, out);
+  switch (rows) {
+    case 3: return dots<3>(a, ld, b, n, out);
+    case 2: return dots<2>(a, ld, b, n, out);
+    case 1: return dots<1>(a, ld, b, n, out);
+  }
 }
 
 double product(const int32_t* factors, int degree, const double* z, int without) {
@@ -180,31 +206,33 @@ void forward(const Copy& c, const Point& p, double* out) {
   }
   for (int m = 0; m < n.monomials; m++) *f++ = product(n.factors + int64_t(m) * n.degree, n.degree, p.z, -1);
   if (n.bias) *f = 1.0;
-  for (int o = 0; o < n.n_out; o++) out[o] = dot(c.readout + o * c.ld_readout, p.features, c.nf);
+  multiply(c.readout, c.ld_readout, n.n_out, p.features, c.nf, out);
 }
 
-// Derivatives of the outputs by what each layer's activations see, and by z.
-void slopes(const Copy& c, const Point& p) {
+// Derivatives of the outputs by what each layer's activations see, and by the first nx of z.
+void slopes(const Copy& c, const Point& p, int nx) {
   const Net& n = *c.net;
+  const int last = n.layers - 1;
   for (int o = 0; o < n.n_out; o++) {
     const double* row = c.readout + o * c.ld_readout;
     double* dz = p.dz + int64_t(o) * n.n_in;
-    std::memcpy(dz, row, size_t(n.n_in) * 8);
-    for (int l = n.layers - 1; l >= 0; l--) {
+    for (int l = last; l >= 0; l--) {
       double* t = p.t[l] + o * c.ld[l];
-      if (l == n.layers - 1) {
-        std::memcpy(t, row + n.n_in, size_t(n.width[l]) * 8);
-      } else {
-        for (int i = 0; i < n.width[l]; i++) t[i] = dot(c.layer[l + 1] + i * c.ld[l + 1], p.t[l + 1] + o * c.ld[l + 1], c.ld[l + 1]);
+      const double* from = row + n.n_in;
+      if (l < last) {
+        multiply(c.layer[l + 1], c.ld[l + 1], n.width[l], p.t[l + 1] + o * c.ld[l + 1], c.ld[l + 1], t);
+        from = t;
       }
-      for (int64_t j = 0; j < c.ld[l]; j += L) store(t + j, load(t + j) * load(p.d[l] + j));
+      for (int64_t j = 0; j < c.ld[l]; j += L) store(t + j, load(from + j) * load(p.d[l] + j));
+      for (int64_t j = n.width[l]; j < c.ld[l]; j++) t[j] = 0.0;
     }
-    if (n.layers)
-      for (int i = 0; i < n.n_in; i++) dz[i] += dot(c.layer[0] + i * c.ld[0], p.t[0] + o * c.ld[0], c.ld[0]);
-    const double* weights = row + n.n_in + (n.layers ? n.width[n.layers - 1] : 0);
+    if (n.layers) multiply(c.layer[0], c.ld[0], nx, p.t[0] + o * c.ld[0], c.ld[0], dz);
+    for (int i = 0; i < nx; i++) dz[i] = (n.layers ? dz[i] : 0.0) + row[i];
+    const double* weights = row + n.n_in + (n.layers ? n.width[last] : 0);
     for (int m = 0; m < n.monomials; m++) {
       const int32_t* factors = n.factors + int64_t(m) * n.degree;
-      for (int i = 0; i < n.degree && factors[i] >= 0; i++) dz[factors[i]] += weights[m] * product(factors, n.degree, p.z, i);
+      for (int i = 0; i < n.degree && factors[i] >= 0; i++)
+        if (factors[i] < nx) dz[factors[i]] += weights[m] * product(factors, n.degree, p.z, i);
     }
   }
 }
@@ -300,13 +328,16 @@ struct Simulator {
   // Stage i of a substep of length h: its slope of the state.
   const Point& take_stage(int i, int substep, double h, const double* u, const double* u_next) {
     const Point& p = stage[points > 1 ? i : 0];
-    for (int r = 0; r < s.nx; r++) {
-      double sum = 0.0;
-      for (int j = 0; j < i; j++) sum += s.a[i * s.stages + j] * k[j * s.nx + r];
-      p.z[r] = x[r] + h * sum;
+    for (int r = 0; r < s.nx; r++) p.z[r] = x[r];
+    for (int j = 0; j < i; j++) {
+      const double a = h * s.a[i * s.stages + j];
+      if (a == 0.0) continue;
+      for (int r = 0; r < s.nx; r++) p.z[r] += a * k[j * s.nx + r];
     }
-    double fraction = (substep + s.c[i]) / s.substeps;
-    for (int r = 0; r < s.nu; r++) p.z[s.nx + r] = u[r] + (s.hold[r] != 0.0 ? s.hold[r] * fraction * (u_next[r] - u[r]) : 0.0);
+    for (int r = 0; r < s.nu; r++) {
+      p.z[s.nx + r] = u[r];
+      if (s.hold[r] != 0.0) p.z[s.nx + r] += s.hold[r] * (substep + s.c[i]) / s.substeps * (u_next[r] - u[r]);
+    }
     p.z[s.f.n_in] = 1.0;
     forward(f, p, k + i * s.nx);
     for (int r = 0; r < s.nx; r++) k[i * s.nx + r] *= s.rate[r];
@@ -458,7 +489,8 @@ struct Sensitivity {
   Columns columns;
   int64_t ld;               // of S: parameters of f, initial state
   double *S, *S_next;       // (nx, ld)
-  double *A, *Jk, *N, *left;  // (nx, nx); (stages, nx, nx) twice; (stages, nx) or (ny)
+  int64_t ldx, square;      // of small matrices: their rows are whole vectors
+  double *A, *Jk, *N, *left;  // (nx, ldx); (stages, nx, ldx) twice; (stages, nx) or (ny)
   double *row, *block;
   Pull pull_f, pull_g;
   bool with_theta;
@@ -468,9 +500,11 @@ struct Sensitivity {
     ld = padded(columns.of_f + s.nx);
     S = arena.take(s.nx * ld);
     S_next = arena.take(s.nx * ld);
-    A = arena.take(int64_t(s.nx) * s.nx);
-    Jk = arena.take(int64_t(s.stages) * s.nx * s.nx);
-    N = arena.take(int64_t(s.stages) * s.nx * s.nx);
+    ldx = (s.nx + L - 1) / L * L;
+    square = s.nx * ldx;
+    A = arena.take(square);
+    Jk = arena.take(s.stages * square);
+    N = arena.take(s.stages * square);
     left = arena.take(int64_t(s.stages) * s.nx + s.ny);
     row = arena.take(columns.width() + 8);
     block = arena.take(columns.panels * kRows * kPanelColumns);
@@ -491,33 +525,33 @@ struct Sensitivity {
   // One substep: the state, and S+ = A S + B.
   bool step(int substep, double h, const double* u, const double* u_next) {
     const System& s = sim.s;
-    const int nx = s.nx, square = nx * nx;
+    const int nx = s.nx;
     for (int i = 0; i < s.stages; i++) {
       const Point& p = sim.take_stage(i, substep, h, u, u_next);
-      slopes(sim.f, p);
+      slopes(sim.f, p, nx);
       for (int r = 0; r < nx; r++)
-        for (int c = 0; c < nx; c++) Jk[i * square + r * nx + c] = s.rate[r] * p.dz[r * s.f.n_in + c];
+        for (int c = 0; c < nx; c++) Jk[i * square + r * ldx + c] = s.rate[r] * p.dz[r * s.f.n_in + c];
     }
     for (int i = s.stages - 1; i >= 0; i--) {  // N_i = h (b_i I + sum over later stages m of a_mi N_m dk_m/dx)
       double* n = N + i * square;
-      for (int q = 0; q < square; q++) n[q] = q % (nx + 1) == 0 ? h * s.b[i] : 0.0;
+      set_diagonal(n, h * s.b[i]);
       for (int m = i + 1; m < s.stages; m++)
         if (s.a[m * s.stages + i] != 0.0) add_product(n, h * s.a[m * s.stages + i], N + m * square, Jk + m * square);
     }
-    for (int q = 0; q < square; q++) A[q] = q % (nx + 1) == 0 ? 1.0 : 0.0;
+    set_diagonal(A, 1.0);
     for (int i = 0; i < s.stages; i++) add_product(A, 1.0, N + i * square, Jk + i * square);
     for (int r = 0; r < nx; r++) {
       double* next = S_next + r * ld;
       if (with_theta) {
         const double* lefts[kMaxStages];
         for (int i = 0; i < s.stages; i++) {
-          for (int o = 0; o < nx; o++) left[i * nx + o] = N[i * square + r * nx + o] * s.rate[o];
+          for (int o = 0; o < nx; o++) left[i * nx + o] = N[i * square + r * ldx + o] * s.rate[o];
           lefts[i] = left + i * nx;
         }
         pull_f(lefts, next);
       }
       for (int64_t q = columns.of_f; q < ld; q++) next[q] = 0.0;
-      carry(A + r * nx, next);
+      carry(A + r * ldx, next);
     }
     double* last = S;
     S = S_next;
@@ -525,36 +559,57 @@ struct Sensitivity {
     return sim.advance(h);
   }
 
+  void set_diagonal(double* matrix, double value) const {
+    for (int64_t q = 0; q < square; q += L) store(matrix + q, V{});
+    for (int r = 0; r < sim.s.nx; r++) matrix[r * (ldx + 1)] = value;
+  }
+
+  // out += factor a b
+  void add_product(double* out, double factor, const double* a, const double* b) const {
+    const int nx = sim.s.nx;
+    for (int r = 0; r < nx; r++)
+      for (int64_t c = 0; c < ldx; c += L) {
+        V sum = V{};
+        for (int m = 0; m < nx; m++) sum += load(b + m * ldx + c) * a[r * ldx + m];
+        store(out + r * ldx + c, load(out + r * ldx + c) + sum * factor);
+      }
+  }
+
   // next += sum over c of a[c] S[c]
   void carry(const double* a, double* next) const {
-    const int nx = sim.s.nx;
-    if (nx == 2) {
-      const double *s0 = S, *s1 = S + ld, a0 = a[0], a1 = a[1];
-      for (int64_t q = 0; q < ld; q += L) store(next + q, load(next + q) + load(s0 + q) * a0 + load(s1 + q) * a1);
-      return;
+    switch (sim.s.nx) {
+      case 1: return carry_all<1>(a, next);
+      case 2: return carry_all<2>(a, next);
+      case 3: return carry_all<3>(a, next);
+      case 4: return carry_all<4>(a, next);
+      case 5: return carry_all<5>(a, next);
+      case 6: return carry_all<6>(a, next);
     }
     for (int64_t q = 0; q < ld; q += L) {
       V sum = load(next + q);
-      for (int c = 0; c < nx; c++) sum += load(S + c * ld + q) * a[c];
+      for (int c = 0; c < sim.s.nx; c++) sum += load(S + c * ld + q) * a[c];
       store(next + q, sum);
     }
   }
 
-  void add_product(double* out, double factor, const double* a, const double* b) const {
-    const int nx = sim.s.nx;
-    for (int r = 0; r < nx; r++)
-      for (int c = 0; c < nx; c++) {
-        double sum = 0.0;
-        for (int m = 0; m < nx; m++) sum += a[r * nx + m] * b[m * nx + c];
-        out[r * nx + c] += factor * sum;
-      }
+  template <int NX>
+  TAUSID_INLINE void carry_all(const double* a, double* next) const {
+    V factor[NX];
+    for (int c = 0; c < NX; c++) factor[c] = broadcast<double>(a[c]);
+    for (int64_t q = 0; q < ld; q += L) {
+      V sum = load(next + q);
+#pragma GCC unroll 6
+      for (int c = 0; c < NX; c++) sum += load(S + c * ld + q) * factor[c];
+      store(next + q, sum);
+    }
   }
 
   // The row of J of output o, times w, and its residual.
   const double* jacobian(int o, double w, bool at_limit, double residual) {
     const int nx = sim.s.nx;
-    std::memset(row, 0, size_t(columns.width() + 8) * 8);
-    if (!at_limit) {
+    if (at_limit) {
+      std::memset(row, 0, size_t(columns.all) * 8);
+    } else {
       const double* dz = sim.at_output.dz + int64_t(o) * sim.s.g.n_in;
       if (with_theta) {
         for (int64_t q = 0; q < columns.of_f; q += L) {
@@ -630,7 +685,7 @@ double normal(const System& s, const double* theta, const double* x0, const Samp
       for (int o = 0; o < s.ny; o++) measured = measured || w[o] != 0.0;
       if (measured) {
         sens.sim.output(u);
-        slopes(sens.sim.g, sens.sim.at_output);
+        slopes(sens.sim.g, sens.sim.at_output, s.nx);
         for (int o = 0; o < s.ny; o++) {
           if (w[o] == 0.0) continue;
           double free = sens.sim.y[o], y_hat = limited(free, s.low[o], s.high[o]);
