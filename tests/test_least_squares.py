@@ -16,7 +16,7 @@ from tausid.engine.networks import Network
 from tausid.engine.normal_equations import Normal, SquaredError
 from tausid.model.state_space import StateSpace
 from tausid.training import least_squares
-from tausid.training.full_error import expectation, full_error, independent_samples, spread_out
+from tausid.training.full_error import expectation, full_error, samples_per_tau, spread_out
 from tausid.training.least_squares import Decay, Point, begin, fit_initial_states, iterate, solve
 from tausid.training.problem import Problem
 from tausid.training.resolve import resolve
@@ -285,8 +285,8 @@ def test_evidence_leaves_a_linear_plant_linear():
 def test_samples_within_one_tau_count_as_one():
     record = wiener_record(100)
     y = np.where(np.arange(100)[:, None] < 20, np.nan, record.y)
-    assert independent_samples(make_problem(dataclasses.replace(record, y=y), tau=2.0)) == pytest.approx(80 / 4)
-    assert independent_samples(make_problem(record, tau=0.1)) == 100
+    assert samples_per_tau(make_problem(dataclasses.replace(record, y=y), tau=2.0)) == pytest.approx(80 / 4)
+    assert samples_per_tau(make_problem(record, tau=0.1)) == 100
 
 
 def test_what_is_expected_of_states_is_their_mean_and_covariance():

@@ -81,13 +81,13 @@ def test_the_best_model_is_the_one_that_was_scored():
     assert {a.dtype for a in (model.state_space.f.linear, model.state_space.initial.x0)} == {np.dtype(float)}
 
 
-def test_training_ends_where_held_out_data_see_nothing_better():
+def test_held_out_data_choose_the_iteration_and_do_not_end_training():
     record = wiener_record(80)
     noise = dataclasses.replace(record, y=np.random.default_rng(0).normal(size=record.y.shape))
-    settings = {"trainer.iterations": 60, "trainer.patience": 3}
-    run = train(with_validation(make_problem([record], settings), noise))
-    assert run.status == "completed" and run.step < 60
-    assert run.step - run.best_step >= 3
+    problem = make_problem([record], {"trainer.iterations": 20})
+    run, alone = train(with_validation(problem, noise)), train(problem)
+    assert run.status == "completed" and run.step == alone.step
+    assert run.best_score == min(run.first_score, *(row.validation for row in run.history))
 
 
 def test_training_goes_on_from_other_weights():
@@ -344,7 +344,7 @@ def test_a_fit_whose_start_does_not_simulate_says_so():
         ({"trainer.iterations": 0}, "`iterations` must be a whole number of at least 1"),
         ({"trainer.decay": "much"}, "`decay` must be"),
         ({"trainer.decay": -1.0}, "`decay` must be"),
-        ({"trainer.patience": 0}, "`patience` must be a whole number of at least 1"),
+        ({"trainer.independent": "all"}, "unknown independent 'all'"),
         ({"start.kind": "random"}, "unknown setting 'start.kind'"),
     ],
 )

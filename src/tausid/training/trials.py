@@ -146,7 +146,8 @@ class Trials:
             self._repeat_stuck(alive)
             if self.session.interrupted.is_set():
                 break
-            errors = {job.recipe: self.of(job.recipe, range(k + 1)).lowest for job in self.done}
+            tried = dict.fromkeys(job.recipe for job in self.done)
+            errors = {recipe: self.of(recipe, range(k + 1)).lowest for recipe in tried}
             limit = HOPELESS[min(k, len(HOPELESS) - 1)] * max(min(errors.values(), default=np.inf), NEGLIGIBLE)
             alive = [recipe for recipe in alive if errors.get(recipe, np.inf) <= limit or is_linear(recipe)]
         return sorted(alive, key=lambda recipe: self.of(recipe).lowest)
