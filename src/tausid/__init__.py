@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tausid.errors import TausidError as TausidError
     from tausid.linear import LinearModel as LinearModel
     from tausid.linear import estimate_bla as estimate_bla
+    from tausid.linear import estimate_delays as estimate_delays
     from tausid.linear import estimate_frf as estimate_frf
     from tausid.linear.tau_estimation import TauEstimate as TauEstimate
     from tausid.model import physics as physics
@@ -96,7 +97,7 @@ _NAMES = {
     "data.scaling": "Scaling",
     "engine.integrators": "Adaptive FixedStep",
     "errors": "ConfigError DataError DivergenceError ExecutorError StorageError TausidError",
-    "linear": "LinearModel estimate_bla estimate_frf",
+    "linear": "LinearModel estimate_bla estimate_delays estimate_frf",
     "linear.tau_estimation": "TauEstimate",
     "model.course": "Simulation",
     "model.ensembles": "EnsembleModel load_model",

@@ -117,6 +117,19 @@ def parse_tau(text: str, *, trainable: bool) -> float | list[float] | str | Tau:
     return Tau(seconds, trainable=True) if trainable else seconds
 
 
+def parse_delays(text: str) -> list[float] | float | str | None:
+    """Delays from the command line: `auto`, `none`, seconds, or one per input separated by commas."""
+    if text in ("auto", "none"):
+        return None if text == "none" else text
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(
+            f"`--delays` must be auto, none, or seconds, one number or one per input separated by commas; got {text!r}."
+        ) from None
+    return values[0] if len(values) == 1 else values
+
+
 def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
     """Settings given as KEY=VALUE: numbers and lists where they read as JSON, text otherwise."""
     settings: dict[str, Any] = {}

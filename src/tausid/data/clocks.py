@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -111,6 +112,23 @@ def inputs_at(
         np.interp(t, record.t, record.u[:, i]) if slope else record.u[before, i] for i, slope in enumerate(slopes)
     ]
     return np.stack(columns, axis=1) if columns else np.zeros((len(t), 0))
+
+
+def delay_inputs(record: Record, delays: Sequence[float], slopes: Iterable[float]) -> Record:
+    """The record with each input as it was so many seconds before; before the first sample it is as there."""
+    if not any(delays):
+        return record
+    slopes, tolerance = tuple(slopes), 1e-3 * float(np.diff(record.t).min())
+    columns = [
+        inputs_at(record, np.maximum(record.t - delay, record.t[0]), slopes, tolerance)[:, i]
+        for i, delay in enumerate(delays)
+    ]
+    return dataclasses.replace(record, u=np.stack(columns, axis=1))
+
+
+def samples_within(record: Record, seconds: float) -> int:
+    """How many samples are earlier than so many seconds after the first one."""
+    return int(np.searchsorted(record.t, record.t[0] + seconds - 1e-3 * float(np.diff(record.t).min())))
 
 
 def on_one_clock(records: Sequence[Record], *, hold: str, ts: float | None = None) -> tuple[Record, ...]:

@@ -97,6 +97,11 @@ class EnsembleModel:
         return self.best.ts
 
     @property
+    def delays(self) -> tuple[float, ...]:
+        """Seconds after which each input acts; empty for none."""
+        return self.best.delays
+
+    @property
     def structure(self) -> Structure:
         """What the best member is made of."""
         return self.best.structure

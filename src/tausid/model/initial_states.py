@@ -65,14 +65,14 @@ class StateFinder:
     longest_step: float
     engine: Engine
 
-    def find(self, record: Record, x0: ArrayLike | str | None) -> Begin:
-        """The first simulated sample, and the state there."""
+    def find(self, record: Record, x0: ArrayLike | str | None, first: int = 0) -> Begin:
+        """The first simulated sample, and the state there; an estimate looks at no samples before `first`."""
         self._check(x0)
         initial = self.state_space.initial
         if x0 is not None and not isinstance(x0, str):
             return Begin(0, np.asarray(x0, float), 0, "given")
         if isinstance(initial, FreeState):
-            return self._estimate(record, Begin(0, np.asarray(initial.expected, float), 0, "free"))
+            return self._estimate(record, Begin(first, np.asarray(initial.expected, float), 0, "free"))
         encoded = self._encode(record)
         return self._estimate(record, encoded) if x0 == "refine" else encoded
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tausid.data.clocks import held_between, split_steps
+from tausid.data.clocks import delay_inputs, held_between, samples_within, split_steps
 from tausid.data.records import Record
 from tausid.data.scaling import Scaling
 from tausid.display import html_table
@@ -30,6 +30,11 @@ from tausid.shapes import ArrayLike
 from tausid.storage import write_arrays
 
 
+def describe_delays(delays: Sequence[float], names: Sequence[str]) -> str:
+    """Delays in words: `u by 1.5 s`."""
+    return ", ".join(f"{name} by {delay:g} s" for name, delay in zip(names, delays, strict=True) if delay)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """An identified model: a state-space model with the scaling, clock and integration it was trained with.
@@ -47,6 +52,7 @@ class Model:
         provenance: where it came from: versions, data, status; plain JSON values.
         past_span: shortest and longest time in seconds that the encoder's samples spanned in training, for one that
             sees time stamps; None on one clock.
+        delays: seconds after which each input acts; empty for none. A simulation begins where they are known.
     """
 
     state_space: StateSpace
@@ -60,6 +66,7 @@ class Model:
     output_units: tuple[str, ...]
     provenance: Mapping[str, Any] = field(default_factory=dict)
     past_span: tuple[float, float] | None = None
+    delays: tuple[float, ...] = ()
 
     def __repr__(self) -> str:
         channels = f"{', '.join(self.input_names)} -> {', '.join(self.output_names)}"
@@ -73,6 +80,7 @@ class Model:
             ("states", self.state_space.nx),
             ("tau", f"{tau} s ({self.state_space.tau.source}), Ts/tau = {self.ts_over_tau:.4g}"),
             ("network", self._network),
+            *([("delays", describe_delays(self.delays, self.input_names))] if any(self.delays) else []),
             ("integration", f"{self.integration.stepper}, Ts = {self.ts:g} s"),
         ]
         return html_table("Model dx/dt = (1/tau) f(x, u), y = g(x, u)", rows)
@@ -139,7 +147,8 @@ class Model:
         """
         self._check_channels(record)
         how = self._with_own_hold(integrator or self.integrator)
-        begin = self._finder.find(record, x0)
+        record = self._delayed(record)
+        begin = self._finder.find(record, x0, self._unknown(record))
         points = Points.own(record, begin.start) if dt is None else Points.other(record, begin.start, dt, how.hold)
         t_run, places = split_steps(points.t, self.longest_step)
         u_run = held_between(points.u, places, hold_slopes(how.hold, record.nu))
@@ -190,7 +199,9 @@ class Model:
             DataError: other channels than the model's, or too few samples, or none measured.
         """
         self._check_channels(record)
-        return self._finder.estimate(record, samples)
+        y = record.y.copy()
+        y[: self._unknown(record)] = np.nan
+        return self._finder.estimate(self._delayed(replace(record, y=y)), samples)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the model to a file: safetensors and JSON, nothing that can run.
@@ -220,6 +231,7 @@ class Model:
             "tau": {"trainable": tau.trainable, "source": tau.source},
             "n_records": len(initial.x0) if isinstance(initial, FreeState) else 1,
             "ts": self.ts,
+            "delays": list(self.delays),
             "past_span": None if self.past_span is None else list(self.past_span),
             "input_names": list(self.input_names),
             "output_names": list(self.output_names),
@@ -242,6 +254,13 @@ class Model:
                     f"channels of {record.name!r} must be in the model's order, {', '.join(own)}; got {', '.join(got)}."
                     " Name the columns in that order."
                 )
+
+    def _unknown(self, record: Record) -> int:
+        """Samples at which inputs act that were there before the record."""
+        return samples_within(record, max(self.delays)) if any(self.delays) else 0
+
+    def _delayed(self, record: Record) -> Record:
+        return delay_inputs(record, self.delays, hold_slopes(self.integrator.hold, record.nu))
 
     @property
     def _finder(self) -> StateFinder:

@@ -58,6 +58,7 @@ def make_model(
             input_units=tuple(content["input_units"]),
             output_units=tuple(content["output_units"]),
             provenance=content["provenance"],
+            delays=tuple(content.get("delays", ())),
             past_span=tuple(span) if (span := content.get("past_span")) else None,
         )
     except (KeyError, TypeError, ConfigError) as error:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tausid.storage import check_writable
 from tausid.training import recipes
 from tausid.training.candidates import is_searched
 from tausid.training.checkpoint import ALL_FILES
+from tausid.training.delays import delayed, resolve_delays, with_delays
 from tausid.training.driver import Session, progress_update
 from tausid.training.ensemble import Plan, check_ensemble, combine, join, member_folder, train_members
 from tausid.training.interruption import interruptible
@@ -42,6 +43,7 @@ def fit(
     seed: int,
     tau: AnyTau = "bla",
     nx: int | str | None = None,
+    delays: str | float | Sequence[float] | None = "auto",
     physics: AbstractPhysics | str | None = None,
     recipe: Recipe | str = "default",
     settings: Mapping[str, Any] | None = None,
@@ -72,6 +74,8 @@ def fit(
             or `trained-per-state` (from Ts/tau = 0.1 on), `bla-trained` (from the estimate on), seconds (one, or one
             per state), an estimate, or a `Tau` to train from a start.
         nx: number of states, or `auto`; by default the recipe's, or those of the known equations.
+        delays: seconds after which inputs act, one number or one per input; None for no delay; `auto` finds them, in
+            whole samples, with the recipe `default`.
         physics: known equations with parameters to be fitted, such as `tausid.physics.CascadedTanks()`, or their name;
             alone, or corrected by a network (`settings={"structure.correction": "network"}`).
         recipe: a `Recipe`, or `default`, `windows` or `paper`; `default` is `windows` without inputs.
@@ -110,6 +114,11 @@ def fit(
     check_whole("seed", seed, 0)
     asked = change_recipe(recipe, records, physics=physics, nx=nx, settings=settings, protocol=protocol, parts=parts)
     plant = None if physics is None else find_physics(physics)
+    shift = resolve_delays(delays, asked, records, known=plant is not None)
+    if shift:
+        records = delayed(records, shift, asked)
+        validation = None if validation is None else delayed(validation, shift, asked)
+        test = None if test is None else delayed(test, shift, asked)
     task = resolve(asked, records, tau=tau, seed=seed, plant=plant, validation=validation, test=test)
     problem = task.problem
     check_ensemble(ensemble, keep, workers, validated=_holds_out(problem))
@@ -117,15 +126,15 @@ def fit(
         problem.initial_model.check(record)  # now, and not after an hour of training
     if ensemble is not None and not is_searched(task):
         options = {"records": records, "tau": tau, "physics": physics, "recipe": asked, "validation": validation,
-                   "test": test, "resume": resume, "overwrite": overwrite}  # fmt: skip
+                   "test": test, "delays": None, "resume": resume, "overwrite": overwrite}  # fmt: skip
         folder = None if out is None else Path(out)
         plan = Plan(fit, options, tuple(range(seed, seed + ensemble)), problem.recipe.trainer.most, folder)
-        return _fit_members(problem, plan, keep, workers, progress)
+        return with_delays(_fit_members(problem, plan, keep, workers, progress), shift)
     folder = None if out is None else _prepare_folder(Path(out), resume=resume, overwrite=overwrite)
     if progress == "auto" and problem.recipe.integration.engine == "auto":
         _say_once_if_missing(missing())
     with make_reporter(progress, problem.initial_model) as report, interruptible() as interrupted:
-        return _fit(task, Session(folder, report, interrupted), ensemble, keep)
+        return with_delays(_fit(task, Session(folder, report, interrupted), ensemble, keep), shift)
 
 
 def change_recipe(

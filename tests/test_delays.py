@@ -1,0 +1,104 @@
+"""Transport delays: found from records, applied to inputs, kept in models."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy.signal import cont2discrete, lfilter
+
+import tausid
+from tausid import ConfigError, Record, estimate_delays
+from tausid.data.clocks import delay_inputs
+from tausid.model.arrays import named_arrays
+
+QUICK = {"structure.hidden": (3,), "trainer.iterations": 10, "search": "fixed", "structure.nx": 1}
+
+
+def delayed_lag(samples: int, delays: tuple[int, ...], *, noise: float = 0.0, seed: int = 0, ts: float = 0.5) -> Record:
+    """First-order lags of white inputs, each so many samples late, added up."""
+    rng = np.random.default_rng(seed)
+    u = rng.normal(size=(samples, len(delays)))
+    late = [np.concatenate([np.zeros(d), u[: samples - d, i]]) for i, d in enumerate(delays)]
+    y = sum(lfilter([0.0, 0.1], [1.0, -0.9], signal) for signal in late) + noise * rng.normal(size=samples)
+    return Record.from_arrays(u, y, ts=ts, name="late")
+
+
+@pytest.mark.parametrize("delays", [(12,), (40,), (0,), (5, 20), (0, 15)])
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_delays_are_found(delays, noise):
+    assert estimate_delays(delayed_lag(800, delays, noise=noise)) == tuple(0.5 * d for d in delays)
+
+
+def test_no_delay_where_states_do_as_well():
+    """Three lags in a row, 1/(s + 1)^3, begin slowly, and that is no delay."""
+    b, a, _ = cont2discrete(([1.0], [1.0, 3.0, 3.0, 1.0]), 0.2)
+    u = np.random.default_rng(0).normal(size=800)
+    y = lfilter(b[0], a, u) + 1e-3 * np.random.default_rng(1).normal(size=800)
+    assert estimate_delays(Record.from_arrays(u, y, ts=0.2)) == (0.0,)
+
+
+def test_uneven_clocks_short_records_and_missing_inputs_have_none():
+    record = delayed_lag(300, (12,))
+    uneven = dataclasses.replace(record, t=record.t + np.linspace(0, 1, 300) ** 2 * 30)
+    assert estimate_delays(uneven) == estimate_delays(record.part(0, 25)) == (0.0,)
+    assert estimate_delays(Record.from_arrays(np.zeros((300, 0)), record.y, ts=1.0)) == ()
+
+
+def test_missing_outputs_are_interpolated():
+    """By a line, which knows the sample after; so the delay may seem a sample shorter."""
+    record = delayed_lag(800, (12,), noise=0.02)
+    y = record.y.copy()
+    y[::7] = np.nan
+    assert estimate_delays(dataclasses.replace(record, y=y))[0] in (5.5, 6.0)
+
+
+def test_inputs_are_delayed_by_samples_and_between_them():
+    record = Record.from_arrays(np.arange(10.0), np.zeros(10), ts=0.5)
+    assert delay_inputs(record, (0.0,), (0.0,)) is record
+    np.testing.assert_array_equal(delay_inputs(record, (1.5,), (0.0,)).u[:, 0], [0, 0, 0, 0, 1, 2, 3, 4, 5, 6])
+    np.testing.assert_allclose(delay_inputs(record, (0.25,), (1.0,)).u[:, 0], [0, *(np.arange(9) + 0.5)])
+    np.testing.assert_array_equal(delay_inputs(record, (0.25,), (0.0,)).u[:, 0], [0, *np.arange(9)])
+
+
+def fit(record: Record, **changes) -> tausid.FitResult:
+    return tausid.fit(record, seed=0, progress=None, **{"settings": QUICK, **changes})
+
+
+def test_a_long_delay_is_found_by_a_fit_and_kept_in_the_file(tmp_path):
+    """Without it one state explains next to nothing; with it all but the noise."""
+    record, fresh = delayed_lag(600, (50,), noise=0.02), delayed_lag(400, (50,), noise=0.02, seed=9)
+    found, without = fit(record), fit(record, delays=None)
+    assert found.model.delays == (25.0,) and "Delayed inputs: u by 25 s." in found.message
+    assert without.model.delays == () and "Delayed" not in without.message
+    error = tausid.evaluate(found.model, fresh).rmse["y"]
+    assert error < 1.1 * 0.02 and tausid.evaluate(without.model, fresh).rmse["y"] > 5 * error
+    loaded = tausid.load_model(found.model.save(tmp_path / "m.safetensors"))
+    assert loaded.delays == (25.0,)
+    np.testing.assert_array_equal(loaded.simulate(fresh).y, found.model.simulate(fresh).y)
+
+
+def test_a_given_delay_is_that_of_a_record_whose_input_is_late():
+    """The same weights, bit for bit, as a fit to the record with its input shifted by hand."""
+    record = delayed_lag(300, (8,), noise=0.02)
+    by_hand = fit(delay_inputs(record, (4.0,), (0.0,)).part(8, 300), delays=None)
+    given = fit(record, delays=4.0)
+    a, b = named_arrays(by_hand.model.state_space), named_arrays(given.model.state_space)
+    assert all(np.array_equal(a[name], b[name]) for name in a)
+    assert given.model.delays == (4.0,)
+    simulation = given.model.simulate(record)  # from where the delayed input is known
+    assert np.isnan(simulation.y[:8]).all() and np.isfinite(simulation.y[8:]).all()
+    x0 = given.model.estimate_state(record, 30)
+    close = given.model.simulate(record, x0=x0)
+    np.testing.assert_allclose(close.y[40:], simulation.y[40:], atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("delays", "rule"),
+    [((1.0, 2.0), "one number, or one per input; got 2 for 1 inputs"), (-1.0, "`delays` must be")],
+)
+def test_delays_are_checked(delays, rule):
+    with pytest.raises(ConfigError) as refused:
+        fit(delayed_lag(200, (0,)), delays=delays)
+    assert rule in str(refused.value)
