@@ -13,7 +13,7 @@ from tausid import ConfigError, Record, estimate_delays
 from tausid.data.clocks import delay_inputs
 from tausid.model.arrays import named_arrays
 
-QUICK = {"structure.hidden": (3,), "trainer.iterations": 10, "search": "fixed", "structure.nx": 1}
+QUICK = {"structure.hidden": (3,), "trainer.iterations": 10, "search": "fixed", "structure.nx": 2}
 
 
 def delayed_lag(samples: int, delays: tuple[int, ...], *, noise: float = 0.0, seed: int = 0, ts: float = 0.5) -> Record:
@@ -28,7 +28,8 @@ def delayed_lag(samples: int, delays: tuple[int, ...], *, noise: float = 0.0, se
 @pytest.mark.parametrize("delays", [(12,), (40,), (0,), (5, 20), (0, 15)])
 @pytest.mark.parametrize("noise", [0.0, 0.05])
 def test_delays_are_found(delays, noise):
-    assert estimate_delays(delayed_lag(800, delays, noise=noise)) == tuple(0.5 * d for d in delays)
+    found = estimate_delays(delayed_lag(800, delays, noise=noise))
+    assert found == tuple(0.5 * max(d - 1, 0) for d in delays)  # one sample is left to the states
 
 
 def test_no_delay_where_states_do_as_well():
@@ -51,7 +52,7 @@ def test_missing_outputs_are_interpolated():
     record = delayed_lag(800, (12,), noise=0.02)
     y = record.y.copy()
     y[::7] = np.nan
-    assert estimate_delays(dataclasses.replace(record, y=y))[0] in (5.5, 6.0)
+    assert estimate_delays(dataclasses.replace(record, y=y))[0] in (5.0, 5.5)
 
 
 def test_inputs_are_delayed_by_samples_and_between_them():
@@ -67,15 +68,15 @@ def fit(record: Record, **changes) -> tausid.FitResult:
 
 
 def test_a_long_delay_is_found_by_a_fit_and_kept_in_the_file(tmp_path):
-    """Without it one state explains next to nothing; with it all but the noise."""
+    """Without it two states explain next to nothing; with it nearly all but the noise, and a sample of delay."""
     record, fresh = delayed_lag(600, (50,), noise=0.02), delayed_lag(400, (50,), noise=0.02, seed=9)
     found, without = fit(record), fit(record, delays=None)
-    assert found.model.delays == (25.0,) and "Delayed inputs: u by 25 s." in found.message
+    assert found.model.delays == (24.5,) and "Delayed inputs: u by 24.5 s." in found.message
     assert without.model.delays == () and "Delayed" not in without.message
     error = tausid.evaluate(found.model, fresh).rmse["y"]
-    assert error < 1.1 * 0.02 and tausid.evaluate(without.model, fresh).rmse["y"] > 5 * error
+    assert error < 1.6 * 0.02 and tausid.evaluate(without.model, fresh).rmse["y"] > 5 * error
     loaded = tausid.load_model(found.model.save(tmp_path / "m.safetensors"))
-    assert loaded.delays == (25.0,)
+    assert loaded.delays == (24.5,)
     np.testing.assert_array_equal(loaded.simulate(fresh).y, found.model.simulate(fresh).y)
 
 

@@ -31,7 +31,8 @@ def estimate_delays(records: Records) -> tuple[float, ...]:
 
     Of linear models that predict an output from its past and from the inputs of some samples, `nk` to `nk + 3` ago, the
     one with the longest `nk` that is about as likely as the best one says the delay. It must be much more likely than a
-    model of twice the order without delays: a few more states would do as well.
+    model of twice the order without delays: a few more states would do as well. One sample less is given back: states
+    can learn to wait a little longer, and not to be earlier.
 
     Args:
         records: one record or several; without one clock for all there are no delays.
@@ -45,7 +46,7 @@ def estimate_delays(records: Records) -> tuple[float, ...]:
         >>> u = np.random.default_rng(0).normal(size=400)
         >>> y = lfilter([0.0] * 13 + [0.1], [1.0, -0.9], u)  # 12 samples and the one that a step takes
         >>> estimate_delays(Record.from_arrays(u, y, ts=0.5))
-        (6.0,)
+        (5.5,)
     """
     several = as_records(records)
     nu, length = several[0].nu, max(len(record) for record in several)
@@ -56,6 +57,7 @@ def estimate_delays(records: Records) -> tuple[float, ...]:
     for _ in range(ROUNDS):
         for channel in range(nu):
             delays[channel] = _best_delay(several, delays, channel, longest)
+    delays -= 1
     delays[delays < SHORTEST] = 0
     if not delays.any():
         return (0.0,) * nu
@@ -88,9 +90,8 @@ def _loss(records: Sequence[Record], delays: np.ndarray, order: int) -> float:
 
 def _loss_of_output(records: Sequence[Record], delays: np.ndarray, order: int, output: int) -> float:
     rows = np.concatenate([_regression(record, delays, order, output) for record in records])
-    triangle: np.ndarray = np.linalg.qr(
-        rows, mode="r"
-    )  # what the others do not explain of the last column is in its last place
+    # What the other columns do not explain of the last one is in the last place.
+    triangle = np.asarray(np.linalg.qr(rows, mode="r"))
     least = ROUNDING**2 * rows[:, -1].var() + np.finfo(float).tiny
     return max(float(triangle[-1, -1] ** 2 / len(rows)), least)
 

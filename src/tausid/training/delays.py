@@ -22,7 +22,7 @@ from tausid.training.result import FitResult
 def resolve_delays(
     delays: str | float | Sequence[float] | None, recipe: Recipe, records: Records, *, known: bool
 ) -> tuple[float, ...]:
-    """Seconds after which each input acts; empty for none. `auto` finds them for recipes that start from linear models."""
+    """Seconds after which each input acts; empty for none. `auto` finds them where the start is a linear model."""
     nu = as_records(records)[0].nu
     if delays is None:
         return ()
