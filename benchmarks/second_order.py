@@ -14,9 +14,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import resource
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -64,7 +67,7 @@ def main() -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {options.core})
     result: dict[str, Any] = {name: normal_equations(*sizes) for name, sizes in SIZES.items()}
-    result = {"normal": result, "start_ratio": start_ratio()}
+    result = {"normal": result, "instructions": instructions(), "start_ratio": start_ratio()}
     if options.growth:
         result["growth"] = {name: [normal_ms(*sizes) for sizes in rows] for name, rows in GROWTH.items()}
     data = options.data or os.environ.get("TAUSID_DATA")
@@ -159,10 +162,34 @@ def best_ms(call: Callable[[], Any], repeat: int = 10) -> float:
     return 1000 * min(times)
 
 
+def instructions() -> dict[str, float] | None:
+    """Instructions per sample of the AVX2 kernel, which no other work on the machine changes; None without valgrind."""
+    if not all(map(shutil.which, ("g++", "valgrind"))):
+        return None
+    here = Path(__file__).parent
+    source = here.parent / "src/tausid/engine/csrc/second_order.cpp"
+    flags = ["-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-mavx2", "-mfma"]
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "instructions"
+        sources = [str(source), str(here / "instructions.cpp")]
+        subprocess.run(["g++", *flags, "-DTAUSID_ISA=avx2", *sources, "-o", str(program)], check=True)
+        return {
+            f"{nx} states, {hidden} hidden": (counted(program, nx, hidden, 3) - counted(program, nx, hidden, 1))
+            / 2
+            / 256
+            for nx, hidden in ((1, 16), (2, 20), (3, 51), (5, 16))
+        }
+
+
+def counted(program: Path, nx: int, hidden: int, repeat: int) -> int:
+    """All instructions of so many evaluations over 256 samples."""
+    command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", str(program), "256"]
+    said = subprocess.run([*command, str(nx), str(hidden), str(repeat)], check=True, capture_output=True, text=True)
+    return int(re.search(r"refs:\s+([\d,]+)", said.stderr)[1].replace(",", ""))
+
+
 def start_ratio() -> float:
     """CPU time of `tausid evaluate` over that of importing numpy and scipy."""
-    import tempfile
-
     import tausid
 
     with tempfile.TemporaryDirectory() as folder:
