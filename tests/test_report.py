@@ -190,11 +190,28 @@ def test_residuals_that_follow_the_input_are_named_in_the_verdict():
     assert "the model misses dynamics there" in text_of(run_page(whole))
 
 
+def test_a_training_error_far_above_the_test_error_is_an_alarm():
+    clean = sines(400)
+    spoiled = dataclasses.replace(clean, y=np.where(np.arange(400)[:, None] % 100 == 50, 30.0 + clean.y, clean.y))
+    run = run_with([("train", spoiled, 0.5), ("test", sines(300, name="other"), 0.05)])
+    assert level_of(run, "times as large on the training record") == "bad"
+    assert level_of(run, "level has 4 outliers") == "note"
+    assert not [check for check in judge(run, []).checks if "About as good" in check.text]
+
+
+def test_jitter_leaves_the_comparison_with_a_linear_model():
+    record = sines(400)
+    jittered = dataclasses.replace(record, t=record.t + np.random.default_rng(0).uniform(-0.01, 0.01, 400))
+    run = with_linear(run_with([("train", jittered, 0.05)]))
+    assert run.linear_rmse is not None
+    assert level_of(run, "on a uniform clock, onto which the record was interpolated")
+
+
 def test_uneven_sampling_is_no_obstacle():
     t = np.cumsum(np.random.default_rng(0).uniform(0.5, 1.5, 200))
     record = Record.from_arrays(np.sin(t), np.cos(t), t=t, name="uneven")
     text = text_of(run_page(run_with([("train", record, 0.1)])))
-    assert "must be sampled uniformly for correlations" in text
+    assert "the residuals were interpolated onto a clock" in text
     assert ", uneven" in text
 
 

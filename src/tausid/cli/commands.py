@@ -67,7 +67,7 @@ def fit(
 ) -> None:
     """Identify a model from measured data, score it by free-run simulation, and save it."""
     import tausid
-    from tausid.cli.printing import describe_physics, describe_tau, print_json, print_pairs, print_scores
+    from tausid.cli.printing import describe_physics, describe_tau, print_json, print_notes, print_pairs, print_scores
     from tausid.cli.report import write_report_if_possible
     from tausid.cli.runs import prepare_run
     from tausid.data.sources import read_fit_data, source_sums
@@ -78,6 +78,7 @@ def fit(
     records = read_fit_data(
         data, columns, validation=validation, test=test, test_inputs=test_input, test_outputs=test_output
     )
+    print_notes((*records.train, *records.validation, *records.tests))
     files = prepare_run(out, records.name, seed, resume=resume, overwrite=overwrite)
     shortcuts = {"trainer.iterations": iterations, "structure.hidden": hidden, "structure.activation": activation}
     settings = parse_settings(set) | parse_shortcuts(shortcuts)
@@ -163,12 +164,13 @@ def tau(
     json: Json = False,
 ) -> None:
     """Estimate tau from data and say how."""
-    from tausid.cli.printing import print_json, print_pairs
+    from tausid.cli.printing import print_json, print_notes, print_pairs
     from tausid.cli.tau import describe_estimate, estimate, estimate_dict
     from tausid.data.sources import read_part
     from tausid.results.plots import plot_tau, save_figure
 
     records = read_part(data, columns, "train" if data[0].startswith("@") else None)
+    print_notes(records)
     options = {"seed": seed, "trials": trials, "search": search, "out": out}
     given = {name: value for name, value in options.items() if value is not None}
     found = estimate(records, method, nx, hold, given | ({"settings": parse_settings(set)} if set else {}))

@@ -24,6 +24,7 @@ class Columns:
     units: Mapping[str, str] | None = None  # unit of each channel by its name
     fill: str | None = None  # what to do about missing inputs
     prepare: Sequence[str] | None = None  # steps of preparation, in order
+    time_format: str | None = None  # how dates of the time column are written
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,17 @@ def read_record(data: str, columns: Columns) -> Record:
     """A record from a file."""
     inputs = list(columns.inputs) if columns.inputs else None
     outputs = list(columns.outputs) if columns.outputs else None
-    record = read(
-        data, inputs=inputs, outputs=outputs, ts=columns.ts, time=columns.time, units=columns.units, fill=columns.fill
+    return read(
+        data,
+        inputs=inputs,
+        outputs=outputs,
+        ts=columns.ts,
+        time=columns.time,
+        time_format=columns.time_format,
+        units=columns.units,
+        fill=columns.fill,
+        prepare=columns.prepare or (),
     )
-    return _prepared([record], columns)[0]
 
 
 def read_records(data: Sequence[str], columns: Columns) -> tuple[Record, ...]:
@@ -147,8 +155,14 @@ def source_sums(data: Sequence[str]) -> dict[str, str]:
 
 def _load(data: str, columns: Columns, **options: Any) -> Dataset:
     """A known dataset; options that describe a file are refused, not ignored."""
-    described = {"input": columns.inputs, "output": columns.outputs, "ts": columns.ts, "time": columns.time}
-    for name, value in {**described, "unit": columns.units, "fill": columns.fill, **options}.items():
+    described: dict[str, Any] = {
+        "input": columns.inputs,
+        "output": columns.outputs,
+        "ts": columns.ts,
+        "time": columns.time,
+    }
+    described |= {"time format": columns.time_format, "unit": columns.units, "fill": columns.fill}
+    for name, value in {**described, **options}.items():
         if value:
             raise ConfigError(f"`{name}` is for files; {data} is a dataset with channels of its own. Leave it out.")
     from tausid.data import datasets

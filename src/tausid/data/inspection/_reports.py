@@ -40,6 +40,9 @@ class ChannelReport:
         still_from: number of the sample at which that stretch begins.
         crest: largest deviation from the mean in standard deviations; None for a constant.
         band_hz: frequency below which 99 % of its power lies; None for a constant or without a uniform clock.
+        marks: values that seem to stand for "nothing", such as -999.
+        marked: numbers of the samples with one of them.
+        outliers: numbers of other samples that are far from their neighbours and from the rest.
         note: why it holds no numbers, if it does not.
     """
 
@@ -61,6 +64,9 @@ class ChannelReport:
     still_from: int = 0
     crest: float | None = None
     band_hz: float | None = None
+    marks: tuple[float, ...] = ()
+    marked: tuple[int, ...] = ()
+    outliers: tuple[int, ...] = ()
     note: str = ""
 
     @property
@@ -98,6 +104,7 @@ class ClockReport:
         longest_gap_from: time stamp before the longest gap; None without gaps.
         backwards: number of time stamps that do not come after the one before.
         is_uniform: whether all steps are equal to within a thousandth.
+        repeated: number of time stamps that are that of the sample before; these are among `backwards`.
     """
 
     samples: int
@@ -112,6 +119,7 @@ class ClockReport:
     longest_gap_from: float | None
     backwards: int
     is_uniform: bool
+    repeated: int = 0
 
 
 @dataclass(frozen=True)

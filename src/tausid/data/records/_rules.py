@@ -60,7 +60,8 @@ def check_time(t: np.ndarray, record: str) -> None:
         row = int(backwards[0])
         raise DataError(
             f"time of {record!r} must increase from sample to sample; sample {row} is at {t[row]:g} s and sample "
-            f"{row + 1} at {t[row + 1]:g} s. Sort the rows, drop repeats, or split into several records."
+            f"{row + 1} at {t[row + 1]:g} s. Sort the rows, drop repeats "
+            "(--prepare drop-repeated-times), or split into several records."
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tausid.data.inspection import bad_samples
 from tausid.data.records import Record
 from tausid.results.report._html import number, share
 from tausid.results.residuals import ResidualTest
@@ -22,6 +23,8 @@ RATINGS = ((95.0, "Excellent"), (85.0, "Good"), (70.0, "Fair"), (50.0, "Rough"),
 PRAISED = 0.5
 # An error this much larger on new data than on training data is worth a word.
 GAP = 1.5
+# A training error this much larger than the test error is an alarm: training minimized it.
+ALARM = 2.0
 # A best step within this share of the last one means that training may not have ended.
 UNFINISHED = 0.05
 # Models that agree within this share of the outputs' deviation are trusted, and beyond that one are not.
@@ -72,6 +75,7 @@ def judge(run: Run, tests: Sequence[ResidualTest | str]) -> Verdict:
         gauge["linear model"] = max(100.0 * (1.0 - linear[output] / score.rmse[output] * score.nrmse[output]), 0.0)
     checks = (
         _check_data(run),
+        *(Check(NOTE, sentence) for sentence in bad_samples([e.record for e in run.experiments])),
         *_check_gap(run, list(score.nrmse).index(output)),
         *_check_linear(judged, output, linear),
         *_check_residuals(tests),
@@ -116,7 +120,10 @@ def _check_gap(run: Run, output: int) -> Iterator[Check]:
     if not np.isfinite([train, test]).all() or train == 0:
         return
     words = f"{share(train)} of the standard deviation on the training record, {share(test)} on the test record"
-    if test > GAP * train:
+    if train > ALARM * test:
+        yield Check(BAD, f"The error is {train / test:.1f} times as large on the training record: {words}. Its data "
+                           "are worse: look for outliers, other operating points, or another plant.")  # fmt: skip
+    elif test > GAP * train:
         yield Check(NOTE, f"The error is {test / train:.1f} times as large on new data: {words}. More varied "
                             "training data, a smaller network or earlier stopping may help.")  # fmt: skip
     elif test < PRAISED:
@@ -127,7 +134,8 @@ def _check_linear(judged: Experiment, output: str, linear: Mapping[str, float] |
     if linear is None or judged.score.status != "ok":
         return
     own, other, unit = judged.score.rmse[output], linear[output], _unit(judged.record, output)
-    words = f"the best linear model of the same data has an RMSE of {number(other, 3)}{unit}"
+    how = "" if judged.record.is_uniform else " (on a uniform clock, onto which the record was interpolated)"
+    words = f"the best linear model of the same data has an RMSE of {number(other, 3)}{unit}{how}"
     if own < 0.9 * other:
         factor = f"{other / own:.1f} times smaller than a linear model's" if own > 0 else "gone"
         yield Check(GOOD, f"The error is {factor}: {words}.")
