@@ -335,7 +335,9 @@ def test_one_sample(write):
 
 
 def test_no_output(write):
-    assert "at least one output" in refusal(write("u,y\n1,2\n3,4\n"), outputs=[])
+    path = write("u,y\n1,2\n3,4\n")
+    assert read(path, outputs=[]).ny == 0
+    assert "at least one channel" in refusal(path, inputs=[], outputs=[])
 
 
 def test_a_missing_and_an_unknown_unit(write):

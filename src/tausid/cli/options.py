@@ -42,8 +42,9 @@ Skip = Annotated[
 ]
 X0 = Annotated[
     str | None,
-    Option("--x0", help="Initial state: encoder, or refine (least squares over the next samples)."),
+    Option("--x0", help="Initial state: encoder, refine, rest, a state 0.1,-0.2, or outputs at rest level=2."),
 ]
+After = Annotated[str | None, Option("--after", help="A data file: begin in the state at its end.")]
 Part = Annotated[str | None, Option("--part", help="Part of a known dataset: train, or test (default).")]
 Picture = Annotated[Path, Option("--out", check=_check_picture, help="Picture: .png, .svg or .pdf.")]
 PlotOption = Annotated[

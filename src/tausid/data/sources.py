@@ -25,6 +25,7 @@ class Columns:
     fill: str | None = None  # what to do about missing inputs
     prepare: Sequence[str] | None = None  # steps of preparation, in order
     time_format: str | None = None  # how dates of the time column are written
+    inputs_alone: bool = False  # whether a file need have no outputs, as for a simulation
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class FitData:
 def read_record(data: str, columns: Columns) -> Record:
     """A record from a file."""
     inputs = list(columns.inputs) if columns.inputs else None
-    outputs = list(columns.outputs) if columns.outputs else None
+    outputs = list(columns.outputs) if columns.outputs else [] if columns.inputs_alone else None
     return read(
         data,
         inputs=inputs,
@@ -56,13 +57,18 @@ def read_record(data: str, columns: Columns) -> Record:
 
 def read_records(data: Sequence[str], columns: Columns) -> tuple[Record, ...]:
     """Records from files, and from all files of folders; each has a name of its own."""
-    paths = [path for item in data for path in _files(item)]
+    paths = files_of(data)
     records = [read_record(path, columns) for path in paths]
     names = [record.name for record in records]
     return tuple(
         record if names.count(record.name) == 1 else replace(record, name=path)
         for record, path in zip(records, paths, strict=True)
     )
+
+
+def files_of(data: Sequence[str]) -> list[str]:
+    """The files behind names of files and folders."""
+    return [path for item in data for path in _files(item)]
 
 
 def _files(item: str) -> list[str]:
@@ -132,7 +138,10 @@ def read_fit_data(
     if not test and not test_outputs:
         raise DataError("test columns of the same file must include an output; got only inputs. Name a test output.")
     also = replace(columns, inputs=test_inputs or columns.inputs, outputs=test_outputs or columns.outputs, units=None)
-    return FitData(train, held_out, read_records(test or data, also), name)
+    tests = read_records(test or data, also)
+    if (tests[0].nu, tests[0].ny) == (train[0].nu, train[0].ny):  # the same channels, by other names
+        tests = tuple(r.renamed(inputs=train[0].input_names, outputs=train[0].output_names) for r in tests)
+    return FitData(train, held_out, tests, name)
 
 
 def _known_dataset(data: Sequence[str]) -> str | None:

@@ -78,21 +78,22 @@ def _suggest_time(data: Channels) -> list[str]:
                 return [
                     f"Channel {channel.name} holds one number, {value:g}. If it is the sampling time: --ts {value:g}."
                 ]
-    stamps = [channel for channel in data.channels if _like_time(channel)]
+    stamps = [channel for channel in data.channels if like_time(channel)]
     if not stamps:
         return ["The sampling time is not known: give it in seconds, --ts 0.01, or name the channel of time stamps."]
     name = stamps[0].name
     return [f"Channel {name} increases from sample to sample. If it is time: --time {shlex.quote(name)}."]
 
 
-def _like_time(channel: Channel) -> bool:
-    """Whether a channel could be time: it increases throughout, and is called so or has equal steps."""
+def like_time(channel: Channel, *, named: bool = False) -> bool:
+    """Whether a channel could be time: it increases, and is called so or, unless `named`, has equal steps."""
     values = channel.values
     if len(values) < 3 or not usable(values).all():
         return False
     steps = np.diff(values)
     called = channel.name.split("/")[-1].split(".")[-1].lower() in TIME_NAMES
-    return bool(np.all(steps > 0) and (called or np.ptp(steps) <= UNIFORM_TOLERANCE * np.median(steps)))
+    equal = not named and np.ptp(steps) <= UNIFORM_TOLERANCE * np.median(steps)
+    return bool(np.all(steps > 0) and (called or equal))
 
 
 def suggest_samples(report: ChannelReport, data: Channels) -> list[str]:

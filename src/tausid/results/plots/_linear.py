@@ -10,6 +10,7 @@ import numpy as np
 
 from tausid.errors import DataError
 from tausid.linear import FrequencyResponse, LinearModel
+from tausid.linear.order import OrderEstimate
 from tausid.results.plots._style import MEASURED, RESIDUAL, SERIES, SIMULATED, new_figure, styled
 
 if TYPE_CHECKING:
@@ -53,6 +54,27 @@ def plot_bla(model: LinearModel, response: FrequencyResponse | None = None) -> F
     _finish(amplitude, phase)
     figure.legend(loc="outside upper right", ncols=4)
     draw_poles(figure.add_subplot(grid[:, 1]), model.poles)
+    return figure
+
+
+@styled
+def plot_order(estimate: OrderEstimate) -> Figure:
+    """Errors of linear models on held-out samples over their number of states.
+
+    Args:
+        estimate: from `estimate_order`.
+    """
+    figure = new_figure(3.2)
+    panel = figure.add_subplot()
+    orders = sorted(estimate.errors)
+    panel.plot(orders, [100 * estimate.errors[order] for order in orders], "o-", color=MEASURED)
+    panel.axvline(estimate.order, color=SIMULATED, linewidth=1.6, linestyle="--", label=f"{estimate.order} states")
+    panel.set_xticks(orders)
+    panel.set_ylim(bottom=0.0)
+    panel.set_title("linear models on held-out samples")
+    panel.set_xlabel("number of states")
+    panel.set_ylabel("error (% of deviation)")
+    panel.legend()
     return figure
 
 
