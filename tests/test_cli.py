@@ -126,8 +126,8 @@ def test_a_fit_without_report_leaves_none_and_one_without_jinja2_says_why(tausid
 
 def test_progress_goes_to_standard_error_in_plain_lines(run):
     assert "training begins" in run["stderr"]
-    assert "step 60/60, loss" in run["stderr"]
-    assert "held-out RMSE" in run["stderr"]
+    assert "step 60/60, held out" in run["stderr"]
+    assert "0 s left" in run["stderr"]
 
 
 def test_evaluate_gives_the_score_that_fit_reported(tausid_command, run):

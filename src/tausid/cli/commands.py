@@ -108,7 +108,9 @@ def fit(
         raise SystemExit(130)
     run = Run.from_result(result, train=records.train, tests=records.tests, skip=skip)
     sources = source_sums([*data, *(validation or ()), *(test or ())])
-    summary = files.write(replace(run, name=records.name, command=_command(files.path), sources=sources))
+    reading = {"name": data[0], **columns.options}
+    run = replace(run, name=records.name, command=_command(files.path), sources=sources, reading=reading)
+    summary = files.write(run)
     page = write_report_if_possible(files.path) if report else {}
     if json:
         print_json({**summary, **{name: str(path) for name, path in page.items()}})

@@ -27,6 +27,22 @@ class Columns:
     time_format: str | None = None  # how dates of the time column are written
     inputs_alone: bool = False  # whether a file need have no outputs, as for a simulation
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """What was given, as arguments of `read` and as plain JSON values."""
+        ts = int(self.ts) if self.ts is not None and float(self.ts).is_integer() else self.ts
+        given = {
+            "inputs": list(self.inputs or ()),
+            "outputs": list(self.outputs or ()),
+            "ts": ts,
+            "time": self.time,
+            "time_format": self.time_format,
+            "units": dict(self.units or {}),
+            "fill": self.fill,
+            "prepare": list(self.prepare or ()),
+        }
+        return {name: value for name, value in given.items() if value}
+
 
 @dataclass(frozen=True)
 class FitData:

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.fft import next_fast_len
 from scipy.special import ndtri
 
+from tausid import display
 from tausid.data import clocks
 from tausid.data.records import Record
 from tausid.errors import ConfigError, DataError
@@ -67,6 +68,10 @@ class ResidualTest:
     def white(self) -> Bool[np.ndarray, "ny"]:
         """Whether a residual is uncorrelated with itself at all lags but zero."""
         return (np.abs(self.auto[1:]) <= self.auto_bound[1:]).all(axis=0)
+
+    def _repr_html_(self) -> str:
+        title = f"Residuals over {self.record}: {self.n_scored} samples"
+        return display.html_table(title, [(sentence,) for sentence in self.describe()])
 
     def describe(self) -> list[str]:
         """What the correlations say, in sentences.

@@ -10,6 +10,7 @@ import numpy as np
 
 from tausid.data.limits import FEW_LEVELS
 from tausid.data.records import LARGEST
+from tausid.display import html_table
 
 # The band of a channel holds this share of its power.
 BAND_SHARE = 0.99
@@ -140,6 +141,15 @@ class Inspection:
     suggestions: tuple[str, ...]
     history: tuple[str, ...] = ()
 
+    def _repr_html_(self) -> str:
+        rows = [
+            (c.name, c.role, c.unit, c.samples, c.missing, _shown(c.minimum), _shown(c.maximum)) for c in self.channels
+        ]
+        header = ("channel", "role", "unit", "samples", "missing", "smallest", "largest")
+        clock = "clock unknown" if self.clock is None else f"Ts = {self.clock.ts:g} s"
+        advice = html_table("What to do", [(sentence,) for sentence in self.suggestions])
+        return html_table(f"{self.name}: {clock}", rows, header=header) + advice
+
     def as_dict(self) -> dict[str, Any]:
         """All of it as plain JSON values."""
         return {
@@ -149,6 +159,10 @@ class Inspection:
             "suggestions": list(self.suggestions),
             "history": list(self.history),
         }
+
+
+def _shown(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
 
 
 def usable(values: np.ndarray) -> np.ndarray:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # The response is drawn from this share of the slowest pole's frequency on.
 SLOWEST = 0.03
+# A pole with a smaller imaginary part than this share of its size is real.
+REAL = 1e-9
 
 
 @styled
@@ -80,10 +82,15 @@ def plot_order(estimate: OrderEstimate) -> Figure:
 
 def draw_poles(panel: Axes, poles: np.ndarray) -> None:
     """Poles in the complex plane."""
-    panel.plot(poles.real, poles.imag, "x", color=RESIDUAL, markersize=9, markeredgewidth=2)
+    imaginary = np.where(np.abs(poles.imag) > REAL * np.abs(poles), poles.imag, 0.0)
+    panel.plot(poles.real, imaginary, "x", color=RESIDUAL, markersize=9, markeredgewidth=2)
+    if not imaginary.any():  # an axis made of rounding errors says nothing
+        reach = float(np.max(np.abs(poles)))
+        panel.set_ylim(-reach, reach)
     panel.axhline(0.0, color=MEASURED, linewidth=0.6)
     panel.axvline(0.0, color=MEASURED, linewidth=0.6)
     panel.margins(0.2)
+    panel.locator_params(axis="x", nbins=5)
     panel.set_title("poles of the linear approximation")
     panel.set_xlabel("real part (1/s)")
     panel.set_ylabel("imaginary part (1/s)")

@@ -14,7 +14,6 @@ from tausid.data.records import Record
 from tausid.results.report._html import number, share
 from tausid.results.residuals import ResidualTest
 from tausid.results.runs import Experiment, Run
-from tausid.training.parts import Folds
 from tausid.training.run_state import Status
 
 # Least fit in percent for each word. A fit of 85 % leaves an error of 15 % of the output's deviation.
@@ -69,6 +68,8 @@ def judge(run: Run, tests: Sequence[ResidualTest | str]) -> Verdict:
     fit = score.fit_percent[output]
     word = next(word for least, word in RATINGS if fit >= least) if np.isfinite(fit) else "Unusable"
     level = GOOD if fit >= 85 else NOTE if fit >= 50 else BAD
+    if judged.role != "test":  # not to be taken for what it says of new data
+        word, level = f"{word} on its training data", NOTE if level == GOOD else level
     linear = run.linear_rmse
     gauge = {"this model": max(fit, 0.0)} if np.isfinite(fit) else {"this model": 0.0}
     if linear is not None:
@@ -183,10 +184,13 @@ def _check_training(run: Run) -> Check:
     status, steps, best = (run.summary.get(name) for name in ("status", "steps", "best_step"))
     if status == Status.DIVERGED:
         return Check(BAD, f"Training diverged: {run.summary.get('message', '')}")
-    most, holdout = run.recipe.trainer.most, run.recipe.holdout
+    folds, most = run.model.provenance.get("folds"), run.recipe.trainer.most
     early = isinstance(steps, int) and steps < (1 - UNFINISHED) * most
-    if isinstance(holdout, Folds) and status == Status.COMPLETED and early:
-        return Check(GOOD, f"{holdout.count} folds of the training data chose {steps} of at most {most} steps.")
+    if folds is not None and status == Status.COMPLETED and early:
+        chose = f"{len(folds['scores'])} folds of the training data"
+        if steps == folds["chosen"]:
+            return Check(GOOD, f"{chose} chose {steps} of at most {most} steps.")
+        return Check(GOOD, f"The final fit ended after {steps} steps; {chose} allow {folds['chosen']}.")
     validated = any(np.isfinite(row.validation) for row in run.history)
     if not validated:
         return Check(NOTE, f"Trained for {steps} steps without validation: the model is that of the last step.")

@@ -75,6 +75,7 @@ class RunFolder:
             "data": run.name,
             "command": run.command,
             "sources": dict(run.sources),
+            "reading": dict(run.reading),
         }
         write_text(self.summary_file, json.dumps(summary, indent=2) + "\n")
         return summary
@@ -95,6 +96,7 @@ class RunFolder:
             command=str(summary.get("command", "")),
             sources=dict(summary.get("sources", {})),
             linear_rmse=summary.get("linear_rmse"),
+            reading=dict(summary.get("reading", {})),
         )
 
     def load_model(self, *, physics: AbstractPhysics | type[AbstractPhysics] | None = None) -> AnyModel:

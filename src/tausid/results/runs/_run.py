@@ -57,6 +57,7 @@ class Run:
         sources: sha256 of each data file by its name.
         linear_rmse: RMSE of the best linear approximation of the training records over the first test record (or the
             training record without one), by output; None where there is none.
+        reading: how the data were read: their `name`, and the arguments of `tausid.read`; empty where not known.
     """
 
     model: AnyModel
@@ -67,6 +68,7 @@ class Run:
     command: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
     linear_rmse: Mapping[str, float] | None = None
+    reading: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_result(
