@@ -28,13 +28,14 @@ def main() -> None:
 
     train = tausid.read_csv(folder / "log.csv", inputs=["pump"], outputs=["level"], ts=4.0)
     test = tausid.read_csv(folder / "log.csv", inputs=["pump_test"], outputs=["level_test"], ts=4.0)
+    test = test.renamed(inputs=["pump"], outputs=["level"])  # the same channels, by other names in this file
 
     result = tausid.fit(train, seed=0)
     result.model.save(folder / "tanks.safetensors")
 
     model = tausid.load_model(folder / "tanks.safetensors")
     score = tausid.evaluate(model, test)
-    print(f"test RMSE {score.rmse['level_test']:.3f} V, fit {score.fit_percent['level_test']:.1f} %")
+    print(f"test RMSE {score.rmse['level']:.3f} V, fit {score.fit_percent['level']:.1f} %")
     every_second = model.simulate(test, dt=1.0)  # another step size than it was trained with
     print(f"{len(every_second.t)} simulated samples, one a second, from {len(test)} measured ones")
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -126,8 +126,8 @@ def test_a_fit_without_report_leaves_none_and_one_without_jinja2_says_why(tausid
 
 def test_progress_goes_to_standard_error_in_plain_lines(run):
     assert "training begins" in run["stderr"]
-    assert "step 60/60, loss" in run["stderr"]
-    assert "held-out RMSE" in run["stderr"]
+    assert "step 60/60, held out" in run["stderr"]
+    assert "0 s left" in run["stderr"]
 
 
 def test_evaluate_gives_the_score_that_fit_reported(tausid_command, run):
@@ -300,7 +300,7 @@ def test_test_columns_can_come_from_the_same_file(tausid_command, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
-    assert set(summary["test"]["rmse"]) == {"yVal"}
+    assert set(summary["test"]["rmse"]) == {"yEst"}  # the same channel, by its other name
     assert summary["protocol"] == "paper"
 
 
@@ -366,8 +366,11 @@ def test_known_datasets_are_fitted_and_their_test_part_scored(tausid_command, tm
     assert recipe["holdout"] is None
 
 
-def test_the_official_score_has_its_window_and_nothing_else(tausid_command, run, benchmark_folder):
-    model = run["json"]["model"]
+def test_the_official_score_has_its_window_and_nothing_else(tausid_command, run, benchmark_folder, tmp_path):
+    own = tausid.load_model(run["json"]["model"])
+    model = replace(own, output_units=("V",)).save(tmp_path / "volts.safetensors")
+    done = tausid_command("evaluate", "--official", run["json"]["model"], "@cascaded_tanks")
+    assert done.returncode == 2 and "must be in mm, as in training; it is in V" in done.stderr
     scores = json.loads(tausid_command("evaluate", "--official", model, "@cascaded_tanks", "--json").stdout)
     assert (scores["n_skipped"], scores["n_initial"], scores["n_scored"]) == (50, 50, 974)
     for words, told in (
@@ -446,7 +449,7 @@ def test_the_tanks_linear_approximation_agrees_with_the_paper(tausid_command, be
         (["fit", "none.csv", *COLUMNS, "--tau", "2"], "file 'none.csv' must exist"),
         (
             ["fit", "empty", *COLUMNS, "--tau", "2"],
-            "folder 'empty' must hold data files (.csv, .txt, .tsv, .mat, .h5, .hdf5, .hdf, .parquet, .pq)",
+            "folder 'empty' must hold data files (.csv, .txt, .tsv, .dat, .npz, .npy, .xlsx, .mat, .h5,",
         ),
         (["fit", "@cascaded_tanks", "d.csv"], "a dataset by name must be the only data; got @cascaded_tanks d.csv"),
         (

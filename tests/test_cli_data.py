@@ -149,7 +149,7 @@ def test_preparation_of_a_matlab_file_reaches_the_model_and_info_tells_it(tausid
     assert "decimate 2: 180 to 90 samples, Ts 0.5 to 1 s, low-pass at 0.5 Hz" in printed
     scores = json.loads(tausid_command("evaluate", prepared, files / "bench.mat", *COLUMNS, *steps, "--json")[1])
     assert scores["n_skipped"] + scores["n_scored"] == 90
-    assert ["preparation", "none"] in [line.split() for line in tausid_command("info", model)[1].splitlines()]
+    assert ["preparation", "none"] in [line.split() for line in tausid_command("info", model, "--all")[1].splitlines()]
 
 
 def test_look_prints_a_table_sentences_and_a_picture(tausid_command, files, tmp_path):

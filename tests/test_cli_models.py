@@ -53,7 +53,7 @@ def test_an_ensemble_goes_through_all_commands(tausid_command, tmp_path):
     assert "trimmed mean of 2 models" in page
 
     model = out / "model.safetensors"
-    code, printed, _ = tausid_command("info", model)
+    code, printed, _ = tausid_command("info", model, "--all")
     assert code == 0 and "left out" in printed and "held-out error" in printed
     assert len(json.loads(tausid_command("info", model, "--json")[1])["members"]) == 3
     scores = json.loads(tausid_command("evaluate", model, data, *columns, "--json")[1])

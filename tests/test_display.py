@@ -38,6 +38,21 @@ def score() -> tausid.Score:
     return tausid.Score({SCRIPT: 0.123456}, {SCRIPT: 0.1}, {SCRIPT: 90.0}, 5, 55, "diverged", "<i>")
 
 
+def simulation() -> tausid.Simulation:
+    measured = record()
+    return tausid.Simulation(measured.t, measured.y, measured.y, 5, "diverged", (SCRIPT,), "free")
+
+
+def inspection() -> tausid.Inspection:
+    return tausid.look(record())
+
+
+def residuals() -> tausid.residuals.ResidualTest:
+    measured = dataclasses.replace(record(), name=SCRIPT)
+    flat = tausid.Simulation(measured.t, 0 * measured.y, measured.y, 0, "ok", measured.output_names)
+    return tausid.analyse_residuals(flat, measured)
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -45,6 +60,9 @@ def score() -> tausid.Score:
         (model, ["states", "2 s (given)", "Ts/tau = 0.25", "rk4"]),
         (result, ["Fit: completed", "done", "9, the best is 7", "seed 3", "2 s (given)"]),
         (estimate, ["tau = 2 s (bla)", "0.25", "1.5 to 2.5 s", "somehow"]),
+        (simulation, ["60 samples from 0 to 29.5 s, the first 5 for the initial state (free), diverged", "-2"]),
+        (inspection, ["Ts = 0.5 s", "missing", "What to do", "lacks 1 of 60 samples"]),
+        (residuals, ["Residuals over", "59 samples", "correlated with"]),
         (score, ["0.1235", "55 samples, 5 skipped", "diverged", "90"]),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

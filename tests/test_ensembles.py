@@ -174,7 +174,7 @@ def test_wrong_ensembles_are_refused(fitted):
         EnsembleModel((model,), ())
     with pytest.raises(ConfigError, match="same channels"):
         EnsembleModel((model, dataclasses.replace(model, input_names=("other",))), (1.0, 1.0))
-    with pytest.raises(ConfigError, match="'encoder' or 'refine'"):
+    with pytest.raises(ConfigError, match="'encoder', 'refine', 'rest', outputs"):
         fitted.model.simulate(wiener_record(200), x0=[0.0, 0.0])
 
 

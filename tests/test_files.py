@@ -6,6 +6,7 @@ import datetime
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import h5py
@@ -334,7 +335,10 @@ def test_what_is_no_file_and_no_frame_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe.mat")
     assert "it is a device or a pipe" in refusal(tmp_path / "pipe.mat", outputs="y")
     (tmp_path / "book.xlsx").write_bytes(b"PK\x03\x04rest")
-    assert "spreadsheet or an archive. Export it as CSV" in refusal(tmp_path / "book.xlsx", outputs="y")
+    assert "must be a whole archive; it is damaged" in refusal(tmp_path / "book.xlsx", outputs="y")
+    with zipfile.ZipFile(tmp_path / "data.zip", "w") as archive:
+        archive.writestr("data.csv", "u,y\n1,2\n")
+    assert "it is an archive. Unpack it first" in refusal(tmp_path / "data.zip", outputs="y")
 
 
 @pytest.mark.parametrize(

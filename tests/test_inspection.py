@@ -66,7 +66,7 @@ def test_channels_without_roles_ask_for_them_and_for_the_clock():
     unnamed = {"t": clean["t"], "vir": clean["u"], "qm": clean["y"]}
     text = said(unnamed)
     assert "--input NAME --output NAME. Channels: t, vir, qm" in text
-    assert "Channel t increases from sample to sample. If it is time in seconds: --time t" in text
+    assert "Channel t increases from sample to sample. If it is time: --time t." in text
     assert look(unnamed).clock is None
     assert look(clean).clock.ts == pytest.approx(0.01)  # u, y and t say themselves what they are
     assert "--ts 4." in said({"uEst": np.arange(5.0), "Ts": 4.0})

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import itertools
 import warnings
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from problems import oscillator_record
 
 from tausid import ConfigError, DataError, Record
 from tausid.errors import MissingExtraError
 from tausid.linear import FrequencyResponse, estimate_bla
+from tausid.linear.tau_estimation import estimate_linear_tau
 from tausid.model.course import Simulation
 from tausid.results.plots import (
     plot_band,
@@ -23,10 +26,12 @@ from tausid.results.plots import (
     plot_simulation,
     plot_states,
     plot_study_boxes,
+    plot_tau,
     plot_tau_path,
     plot_time_scaling,
     save_figure,
 )
+from tausid.results.plots._linear import draw_poles
 from tausid.results.residuals import analyse_residuals
 from tausid.training import HistoryRow
 
@@ -285,6 +290,45 @@ def test_residuals_have_a_panel_for_themselves_and_one_per_input():
     inside, outside = figure.axes[1].lines[:2]
     drawn = np.sort(np.concatenate([inside.get_ydata(), outside.get_ydata()]))
     np.testing.assert_array_equal(drawn, np.sort(test.cross[:, 0, 0]))
+
+
+def ticks(axis) -> int:
+    """Ticks with a number that can be seen."""
+    (low, high), places = sorted(axis.get_view_interval()), axis.get_majorticklocs()
+    texts = axis.get_major_formatter().format_ticks(places)
+    return sum(low <= place <= high and bool(text) for place, text in zip(places, texts, strict=True))
+
+
+@pytest.mark.parametrize("span", [1.001, 1.3, 1.9, 3.0, 11.0, 1e6])
+def test_axes_have_three_ticks_at_least(span):
+    rows = tuple(HistoryRow(k, e**2, e, 1e-3, 2.0, 1.0, 0.1) for k, e in enumerate(np.geomspace(1.0, span, 5), 1))
+    record = make_record()
+    small = dataclasses.replace(record, y=1e-4 * (span - 1) * record.y + 5.0)
+    for figure in (plot_history(rows, best_step=1), plot_simulation(small, simulation_of(small, 1e-6 * span))):
+        figure.draw_without_rendering()
+        for panel in figure.axes:
+            assert ticks(panel.yaxis) >= 3, panel.get_ylabel()
+        assert ticks(figure.axes[-1].xaxis) >= 3
+
+
+def test_real_poles_have_no_axis_of_rounding_errors():
+    figure = Figure()
+    panel = figure.add_subplot()
+    draw_poles(panel, np.array([-2.0 + 1e-17j, -0.5 + 0j]))
+    assert panel.get_ylim() == (-2.0, 2.0)
+    assert not panel.lines[0].get_ydata().any()
+
+
+def test_tau_is_drawn_with_every_output_and_its_words_stand_over_the_lines():
+    record = oscillator_record(200)
+    both = Record.from_arrays(record.u, np.hstack([record.y, 2 * record.y + 0.1 * record.u]), ts=record.ts)
+    figure = plot_tau(estimate_linear_tau(both, nx=2), both)
+    for channel in range(2):
+        np.testing.assert_array_equal(figure.axes[channel].lines[0].get_ydata(), both.y[:, channel])
+        np.testing.assert_allclose(figure.axes[channel].lines[1].get_ydata(), both.y[:, channel], atol=0.1)
+    constants = figure.axes[-1]
+    line = max(entry.get_zorder() for entry in constants.lines)
+    assert all(text.get_zorder() > line and text.get_bbox_patch() for text in constants.texts)
 
 
 def test_states_and_bands_are_drawn_as_given():

@@ -65,7 +65,7 @@ def test_a_record_without_inputs_is_possible():
         ({"u": ["a", "b", "c", "d", "e"]}, "`u` must be an array of numbers"),
         ({"u": np.zeros((5, 1, 1))}, r"`u` must have shape \(samples,\) or \(samples, channels\)"),
         ({"ts": None, "t": np.zeros((5, 2))}, "`t` must be one column of time stamps; got 2"),
-        ({"y": np.zeros((5, 0))}, "at least one output"),
+        ({"u": np.zeros((5, 0)), "y": np.zeros((5, 0))}, "at least one channel"),
         ({"u": np.arange(5) * 1j}, "`u` must be an array of numbers; got values of type complex128"),
         (
             {"y": [0.0, 1.0, 1e300, 2.0, 3.0]},

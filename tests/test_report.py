@@ -130,8 +130,11 @@ def test_reasons_for_and_against_are_given(run):
     assert level_of(run, "Training was long enough: the best of 200 steps is 100") == "good"
     late = dataclasses.replace(run, summary={**run.summary, "best_step": 200})
     assert level_of(late, "Training may not have ended") == "note"
-    folded = with_recipe(late, holdout=Folds(4), trainer=Adam(steps=1000))
+    folds = {"scores": [[0.5]] * 4, "chosen": 200, "steps": [200], "pooled": [0.5]}
+    folded = with_provenance(with_recipe(late, holdout=Folds(4), trainer=Adam(steps=1000)), folds=folds)
     assert level_of(folded, "4 folds of the training data chose 200 of at most 1000 steps") == "good"
+    sooner = with_provenance(folded, folds={**folds, "chosen": 300})
+    assert level_of(sooner, "ended after 200 steps; 4 folds of the training data allow 300") == "good"
     alone = dataclasses.replace(run, experiments=run.experiments[:1])
     assert level_of(alone, "No test record was given") == "note"
     unseen = dataclasses.replace(run, history=())
@@ -190,11 +193,59 @@ def test_residuals_that_follow_the_input_are_named_in_the_verdict():
     assert "the model misses dynamics there" in text_of(run_page(whole))
 
 
+def test_a_training_error_far_above_the_test_error_is_an_alarm():
+    clean = sines(400)
+    spoiled = dataclasses.replace(clean, y=np.where(np.arange(400)[:, None] % 100 == 50, 30.0 + clean.y, clean.y))
+    run = run_with([("train", spoiled, 0.5), ("test", sines(300, name="other"), 0.05)])
+    assert level_of(run, "times as large on the training record") == "bad"
+    assert level_of(run, "level has 4 outliers") == "note"
+    assert not [check for check in judge(run, []).checks if "About as good" in check.text]
+
+
+def test_jitter_leaves_the_comparison_with_a_linear_model():
+    record = sines(400)
+    jittered = dataclasses.replace(record, t=record.t + np.random.default_rng(0).uniform(-0.01, 0.01, 400))
+    run = with_linear(run_with([("train", jittered, 0.05)]))
+    assert run.linear_rmse is not None
+    assert level_of(run, "on a uniform clock, onto which the record was interpolated")
+
+
+def test_a_model_without_a_test_record_is_no_praise_for_new_data():
+    verdict = judge(run_with([("train", sines(400), 0.02)]), [])
+    assert (verdict.word, verdict.level) == ("Excellent on its training data", "note")
+
+
+def test_words_on_what_was_held_out_agree_with_what_happened():
+    run = with_provenance(run_with([("train", sines(400), 0.1)]), validation=[])
+    assert "nothing was held out to choose a step by" in text_of(run_page(run))
+    folds = {"scores": [[0.5], [0.5], [0.5]], "chosen": 200, "steps": [200], "pooled": [0.5]}
+    folded = with_provenance(run, folds=folds)
+    assert "free runs over 3 folds of them" in text_of(run_page(folded))
+    assert "chosen by free runs over log" in text_of(run_page(with_provenance(run, validation=["log[300:400]"])))
+
+
+def test_the_snippet_repeats_how_data_were_read():
+    options = {"inputs": ["pump"], "outputs": ["level"], "time": "t", "units": {"pump": "V", "level": "mm"}}
+    run = run_with([("train", sines(200), 0.1)], reading={"name": "log.mat", **options})
+    code = run_page(run).split('id="load"')[1].split("<pre>")[1].split("</pre>")[0]
+    called = re.search(r"tausid\.read\((.*)\)\n", code)[1]
+    assert eval(f"dict(name={called})") == {"name": "log.mat", **options}
+    unknown = run_with([("train", sines(200), 0.1)])
+    assert ", ts=2)" in run_page(dataclasses.replace(unknown, model=dataclasses.replace(unknown.model, ts=2.0)))
+    named = run_with([("train", sines(200), 0.1)], reading={"name": "@duffing"})
+    assert 'tausid.datasets.load("duffing").test' in run_page(named)
+
+
+def with_provenance(run: Run, **entries: object) -> Run:
+    model = dataclasses.replace(run.model, provenance={**run.model.provenance, **entries})
+    return dataclasses.replace(run, model=model)
+
+
 def test_uneven_sampling_is_no_obstacle():
     t = np.cumsum(np.random.default_rng(0).uniform(0.5, 1.5, 200))
     record = Record.from_arrays(np.sin(t), np.cos(t), t=t, name="uneven")
     text = text_of(run_page(run_with([("train", record, 0.1)])))
-    assert "must be sampled uniformly for correlations" in text
+    assert "the residuals were interpolated onto a clock" in text
     assert ", uneven" in text
 
 

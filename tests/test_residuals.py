@@ -121,14 +121,23 @@ def simulate_zero(record: Record, status: str = "ok") -> Simulation:
     return Simulation(record.t, 0 * record.y, 0 * record.y, 0, status, record.output_names)
 
 
+def test_residuals_on_a_clock_with_jitter_are_interpolated_and_it_is_said():
+    rng = np.random.default_rng(10)
+    u, noise = rng.normal(size=(2, 3000))
+    t = np.arange(3000.0) + rng.uniform(-0.02, 0.02, 3000)
+    white, missed = (Record.from_arrays(u, y, t=t) for y in (noise, noise + 0.3 * np.roll(u, 4)))
+    found = analyse_residuals(simulate_zero(white), white)
+    assert found.white.all()
+    assert not found.correlated.any()
+    assert "steps vary: for this test the residuals were interpolated onto a clock of 1" in found.describe()[-1]
+    assert "correlated with u at lags 4" in analyse_residuals(simulate_zero(missed), missed).describe()[0]
+
+
 def test_what_cannot_be_correlated_is_refused():
     u, e = np.random.default_rng(9).normal(size=(2, 100))
     record = Record.from_arrays(u, e, ts=1.0)
     with pytest.raises(DataError, match="must have the record's 50 samples for its residuals; got 100"):
         analyse_residuals(simulate_zero(record), record.part(0, 50))
-    uneven = Record.from_arrays(u, e, t=np.arange(100.0) ** 1.1)
-    with pytest.raises(DataError, match="must be sampled uniformly for correlations"):
-        analyse_residuals(simulate_zero(uneven), uneven)
     with pytest.raises(DataError, match="it diverged"):
         analyse_residuals(simulate_zero(record, "diverged"), record)
     with pytest.raises(DataError, match="at least 40 measured samples after the 70 skipped ones .* got 30"):

@@ -120,9 +120,21 @@ def test_channels_in_another_order_are_refused():
     swapped = Record.from_arrays(record.u, record.y, ts=0.5, input_names=["b", "a"])
     renamed = Record.from_arrays(record.u, record.y, ts=0.5, input_names=["c", "d"])
     model = make_model(record)
-    with pytest.raises(DataError, match="must be in the model's order, a, b; got b, a"):
-        model.simulate(swapped)
-    np.testing.assert_array_equal(model.simulate(renamed).y, model.simulate(record).y)
+    for other, names in ((swapped, "b, a, y"), (renamed, "c, d, y")):
+        with pytest.raises(DataError, match=f"must be the model's, a, b, y; got {names}.*say so: record.renamed"):
+            model.simulate(other)
+    mapped = renamed.renamed(inputs=["a", "b"])
+    np.testing.assert_array_equal(model.simulate(mapped).y, model.simulate(record).y)
+    unnamed = Record.from_arrays(record.u, record.y, ts=0.5)
+    np.testing.assert_array_equal(model.simulate(unnamed).y, model.simulate(record).y)
+
+
+def test_channels_in_another_unit_are_refused():
+    record = wiener_record(60)
+    volts, millivolts = (dataclasses.replace(record, output_units=(unit,)) for unit in ("V", "mV"))
+    with pytest.raises(DataError, match="channel 'y' of 'wiener' must be in V, as in training; it is in mV"):
+        make_model(volts).simulate(millivolts)
+    np.testing.assert_array_equal(make_model(volts).simulate(record).y, make_model(volts).simulate(volts).y)
 
 
 def test_the_encoder_starts_the_simulation_after_the_samples_it_sees():
@@ -366,7 +378,7 @@ def test_a_given_state_and_the_default_say_what_they_are():
     np.testing.assert_array_equal(free.simulate(record, x0="refine").y, free.simulate(record).y)
     with pytest.raises(ConfigError, match="`x0` 'encoder' must have a model with an encoder"):
         free.simulate(record, x0="encoder")
-    with pytest.raises(ConfigError, match="unknown x0 'refined'; known: encoder, refine. Did you mean 'refine'"):
+    with pytest.raises(ConfigError, match="unknown x0 'refined'; known: encoder, refine, rest. Did you mean 'refine'"):
         model.simulate(record, x0="refined")
     with pytest.raises(DataError, match="at least 26 samples for the initial state; got 25"):
         model.check(record.part(0, 25), x0="refine")

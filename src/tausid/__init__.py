@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from tausid.linear import estimate_bla as estimate_bla
     from tausid.linear import estimate_delays as estimate_delays
     from tausid.linear import estimate_frf as estimate_frf
+    from tausid.linear.order import OrderEstimate as OrderEstimate
+    from tausid.linear.order import estimate_order as estimate_order
     from tausid.linear.tau_estimation import TauEstimate as TauEstimate
     from tausid.model import physics as physics
     from tausid.model.course import Simulation as Simulation
@@ -98,6 +100,7 @@ _NAMES = {
     "engine.integrators": "Adaptive FixedStep",
     "errors": "ConfigError DataError DivergenceError ExecutorError StorageError TausidError",
     "linear": "LinearModel estimate_bla estimate_delays estimate_frf",
+    "linear.order": "OrderEstimate estimate_order",
     "linear.tau_estimation": "TauEstimate",
     "model.course": "Simulation",
     "model.ensembles": "EnsembleModel load_model",

@@ -12,6 +12,7 @@ from tausid import __version__
 from tausid.cli.arguments import Argument, Commands, Option
 from tausid.cli.options import (
     X0,
+    After,
     Data,
     Json,
     ModelFile,
@@ -69,7 +70,7 @@ def fit(
 ) -> None:
     """Identify a model from measured data, score it by free-run simulation, and save it."""
     import tausid
-    from tausid.cli.printing import describe_physics, describe_tau, print_json, print_pairs, print_scores
+    from tausid.cli.printing import describe_physics, describe_tau, print_json, print_notes, print_pairs, print_scores
     from tausid.cli.report import write_report_if_possible
     from tausid.cli.runs import prepare_run
     from tausid.data.sources import read_fit_data, source_sums
@@ -80,6 +81,7 @@ def fit(
     records = read_fit_data(
         data, columns, validation=validation, test=test, test_inputs=test_input, test_outputs=test_output
     )
+    print_notes((*records.train, *records.validation, *records.tests))
     files = prepare_run(out, records.name, seed, resume=resume, overwrite=overwrite)
     shortcuts = {"trainer.iterations": iterations, "structure.hidden": hidden, "structure.activation": activation}
     settings = parse_settings(set) | parse_shortcuts(shortcuts)
@@ -109,7 +111,9 @@ def fit(
         raise SystemExit(130)
     run = Run.from_result(result, train=records.train, tests=records.tests, skip=skip)
     sources = source_sums([*data, *(validation or ()), *(test or ())])
-    summary = files.write(replace(run, name=records.name, command=_command(files.path), sources=sources))
+    reading = {"name": data[0], **columns.options}
+    run = replace(run, name=records.name, command=_command(files.path), sources=sources, reading=reading)
+    summary = files.write(run)
     page = write_report_if_possible(files.path) if report else {}
     if json:
         print_json({**summary, **{name: str(path) for name, path in page.items()}})
@@ -166,12 +170,13 @@ def tau(
     json: Json = False,
 ) -> None:
     """Estimate tau from data and say how."""
-    from tausid.cli.printing import print_json, print_pairs
+    from tausid.cli.printing import print_json, print_notes, print_pairs
     from tausid.cli.tau import describe_estimate, estimate, estimate_dict
     from tausid.data.sources import read_part
     from tausid.results.plots import plot_tau, save_figure
 
     records = read_part(data, columns, "train" if data[0].startswith("@") else None)
+    print_notes(records)
     options = {"seed": seed, "trials": trials, "search": search, "out": out}
     given = {name: value for name, value in options.items() if value is not None}
     found = estimate(records, method, nx, hold, given | ({"settings": parse_settings(set)} if set else {}))
@@ -182,24 +187,54 @@ def tau(
         print_pairs({**describe_estimate(found, records[0]), **paths})
 
 
+@app.command("order")
+@reads_files
+def order(
+    data: Data,
+    columns: Columns,
+    hold: Annotated[str, Option(help="Inputs between samples: zero or first.")] = "zero",
+    plot: PlotOption = None,
+    json: Json = False,
+) -> None:
+    """Show how many states data need: the held-out error of linear models over their order."""
+    import tausid
+    from tausid.cli.printing import print_columns, print_json, print_notes
+    from tausid.data.sources import read_part
+    from tausid.results.plots import plot_order, save_figure
+
+    records = read_part(data, columns, "train" if data[0].startswith("@") else None)
+    print_notes(records)
+    found = tausid.estimate_order(records, hold=hold)
+    picture = None if plot is None else str(save_figure(plot_order(found), plot))
+    if json:
+        print_json({"order": found.order, "errors": dict(found.errors), "picture": picture})
+        return
+    rows = [(str(n), f"{100 * error:.2f}", "<" if n == found.order else "") for n, error in found.errors.items()]
+    print_columns(("states", "held-out error (% of deviation)", ""), rows)
+    print(f"{found.order} states: the fewest within 3 % of the best linear model. For a fit: --nx {found.order}")
+    if picture is not None:
+        print(picture)
+
+
 @app.command("simulate")
 @reads_files
 def simulate(
     model: ModelFile,
     data: OneFile,
-    out: Annotated[Path, Option(help="CSV file to write.")],
     columns: Columns,
+    out: Annotated[Path, Option(help="CSV file to write.")] = Path("simulation.csv"),
     part: Part = None,
     dt: Annotated[float | None, Option(help="Seconds between simulated samples.")] = None,
     x0: X0 = None,
+    after: After = None,
 ) -> None:
-    """Simulate a model over the inputs of a record and write the outputs to a CSV file."""
-    from tausid.cli.runs import load, write_simulation
-    from tausid.data.sources import read_part
+    """Simulate a model over the inputs of a record, with or without outputs, and write its outputs to a CSV file."""
+    import tausid
+    from tausid.cli.runs import parse_x0, read_for, write_simulation
 
-    loaded = load(model)
-    record = read_part([data], columns, part)[0]
-    simulation = loaded.simulate(record, dt=dt, x0=x0)
+    loaded = tausid.load_model(model)
+    record = read_for(loaded, [data], columns, part, inputs_alone=True)[0]
+    simulation = loaded.simulate(record, dt=dt, x0=parse_x0(x0, after, loaded, columns))
     path = write_simulation(out, record, simulation)
     print(f"simulated {len(simulation.t)} samples of {record.name}, the first {simulation.n_skipped} for the "
           f"initial state ({simulation.initial_state}): {path}")  # fmt: skip
@@ -222,14 +257,14 @@ def evaluate(
     """Score a model on records by free-run simulation, in physical units."""
     import tausid
     from tausid.cli.printing import print_json, print_scores
-    from tausid.cli.runs import load
-    from tausid.data.sources import read_official, read_part
+    from tausid.cli.runs import read_for
+    from tausid.data.sources import read_official
 
-    loaded = load(model)
+    loaded = tausid.load_model(model)
     if official:
         scores = tausid.evaluate_official(loaded, read_official(data, columns, part=part, skip=skip, x0=x0))
     else:
-        scores = tausid.evaluate_records(loaded, read_part(data, columns, part), skip=skip, x0=x0)
+        scores = tausid.evaluate_records(loaded, read_for(loaded, data, columns, part), skip=skip, x0=x0)
     if not json:
         print_scores({"": scores}, loaded)
         return
@@ -241,49 +276,23 @@ def evaluate(
 @app.command("info")
 def info(
     model: Annotated[Path | None, Argument(metavar="MODEL", help="A model file, or the folder of a run.")] = None,
+    all: Annotated[bool, Option("--all", help="Show every setting and where the model came from.")] = False,
     engines: Annotated[bool, Option("--engines", help="Show which engine is used here, and why.")] = False,
     json: Json = False,
 ) -> None:
     """Describe a model, or the compute engines of this machine."""
-    from tausid.cli.printing import (
-        describe_members,
-        describe_physics,
-        describe_preparation,
-        describe_tau,
-        print_json,
-        print_pairs,
-    )
-    from tausid.cli.runs import describe_engines, load
-    from tausid.model.structure import as_plain
-    from tausid.results.summary import describe_model
+    import tausid
+    from tausid.cli.info import describe_all, describe_engines, describe_in_short, describe_json
+    from tausid.cli.printing import print_json, print_pairs
 
-    if engines or model is None:
-        about = describe_engines(None if model is None else load(model))
-        print_json(about) if json else print_pairs(about)
-        return
-    loaded = load(model)
-    content: dict[str, Any] = {
-        **describe_model(loaded, model),
-        "nx": loaded.state_space.nx,
-        "inputs": dict(zip(loaded.input_names, loaded.input_units, strict=True)),
-        "outputs": dict(zip(loaded.output_names, loaded.output_units, strict=True)),
-        "ts": loaded.ts,
-        "delays": dict(zip(loaded.input_names, loaded.delays, strict=False)),
-        "structure": as_plain(loaded.structure),
-        "integration": as_plain(loaded.integration),
-        "provenance": dict(loaded.provenance),
-    }
-    if json:
-        print_json(content)
+    loaded = None if model is None else tausid.load_model(model)
+    if engines or model is None or loaded is None:
+        about: dict[str, Any] = dict(describe_engines(loaded))
+    elif json:
+        about = describe_json(loaded, model)
     else:
-        said = content["provenance"].pop("folds", None)  # curves, too long to print
-        content["provenance"].pop("recipe", None)
-        parts = {**content.pop("structure"), **content.pop("integration"), **content.pop("provenance")}
-        flat = {**content, "tau": describe_tau(loaded), **parts}
-        if said is not None:
-            flat["chosen by folds"] = said["chosen"]
-        also = {**describe_physics(loaded), **describe_members(loaded), "preparation": describe_preparation(loaded)}
-        print_pairs({**{name: value for name, value in flat.items() if name not in ("physics", "members")}, **also})
+        about = describe_all(loaded, model) if all else describe_in_short(loaded, model)
+    print_json(about) if json else print_pairs(about)
 
 
 @app.command("demo")

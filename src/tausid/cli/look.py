@@ -41,7 +41,9 @@ def channels_to_look_at(data: str, columns: Columns, part: str | None) -> Channe
             )
         return Channels.from_record(read_part([data], columns, part)[0])
     inputs, outputs = list(columns.inputs or ()) or None, list(columns.outputs or ()) or None
-    return read_channels(data, inputs=inputs, outputs=outputs, ts=columns.ts, time=columns.time)
+    return read_channels(
+        data, inputs=inputs, outputs=outputs, ts=columns.ts, time=columns.time, time_format=columns.time_format
+    )
 
 
 def print_inspection(found: Inspection, picture: Path | None) -> None:

@@ -26,10 +26,14 @@ def _check_picture(path: Path) -> None:
 
 Data = Annotated[
     list[str],
-    Argument(metavar="DATA", help="CSV, MATLAB, Parquet or HDF5 files, folders of them, or @NAME of a known dataset."),
+    Argument(
+        metavar="DATA",
+        help="CSV, Excel, MATLAB, Parquet, HDF5 or numpy files, folders of them, or @NAME of a known dataset.",
+    ),
 ]
 OneFile = Annotated[
-    str, Argument(metavar="DATA", help="A CSV, MATLAB, Parquet or HDF5 file, or @NAME of a known dataset.")
+    str,
+    Argument(metavar="DATA", help="A CSV, Excel, MATLAB, Parquet, HDF5 or numpy file, or @NAME of a known dataset."),
 ]
 ModelFile = Annotated[Path, Argument(metavar="MODEL", help="A model file, or the folder of a run.")]
 Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")]
@@ -38,8 +42,9 @@ Skip = Annotated[
 ]
 X0 = Annotated[
     str | None,
-    Option("--x0", help="Initial state: encoder, or refine (least squares over the next samples)."),
+    Option("--x0", help="Initial state: encoder, refine, rest, a state 0.1,-0.2, or outputs at rest level=2."),
 ]
+After = Annotated[str | None, Option("--after", help="A data file: begin in the state at its end.")]
 Part = Annotated[str | None, Option("--part", help="Part of a known dataset: train, or test (default).")]
 Picture = Annotated[Path, Option("--out", check=_check_picture, help="Picture: .png, .svg or .pdf.")]
 PlotOption = Annotated[
@@ -51,7 +56,10 @@ FILE_OPTIONS: dict[str, Any] = {
     "input": Annotated[list[str] | None, Option("--input", help="Input column; repeat for several.")],
     "output": Annotated[list[str] | None, Option("--output", help="Output column; repeat for several.")],
     "ts": Annotated[float | None, Option("--ts", help="Sampling time in seconds.")],
-    "time": Annotated[str | None, Option("--time", help="Time column in seconds, instead of --ts.")],
+    "time": Annotated[str | None, Option("--time", help="Time column: seconds, since 1970, or dates; not with --ts.")],
+    "time_format": Annotated[
+        str | None, Option("--time-format", help="How dates are written, such as %d.%m.%Y %H:%M:%S.")
+    ],
     "unit": Annotated[list[str] | None, Option("--unit", help="Unit of a channel, NAME=UNIT; all or none.")],
     "fill": Annotated[str | None, Option("--fill", help="Fill missing inputs: hold or linear.")],
     "prepare": Annotated[
@@ -90,6 +98,7 @@ def _columns(
     outputs: Sequence[str] | None,
     ts: float | None,
     time: str | None,
+    time_format: str | None,
     units: Sequence[str] | None,
     fill: str | None,
     prepare: Sequence[str] | None,
@@ -97,7 +106,7 @@ def _columns(
     from tausid.data.sources import Columns
 
     named = dict(split_pair(pair, "--unit", "pump=V") for pair in units) if units else None
-    return Columns(inputs, outputs, ts, time, named, fill, prepare)
+    return Columns(inputs, outputs, ts, time, named, fill, prepare, time_format)
 
 
 def parse_tau(text: str, *, trainable: bool) -> float | list[float] | str | Tau:

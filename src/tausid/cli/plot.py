@@ -47,13 +47,14 @@ def plot_simulation(
     part: Part = None,
 ) -> None:
     """Measured outputs and the simulations of one or several models, residuals below."""
-    from tausid.cli.runs import load
-    from tausid.data.sources import read_part
+    from tausid.cli.runs import read_for
+    from tausid.model.ensembles import load_model
     from tausid.results import plots
 
     names = name_models(models, label)
-    record = read_part([data], columns, part)[0]
-    runs = {name: load(path).simulate(record, throw=False) for name, path in zip(names, models, strict=True)}
+    loaded = [load_model(path) for path in models]
+    record = read_for(loaded[0], [data], columns, part)[0]
+    runs = {name: model.simulate(record, throw=False) for name, model in zip(names, loaded, strict=True)}
     first = runs[names[0]]
     if len(runs) > 1:
         figure = plots.plot_comparison(record, runs)
@@ -76,13 +77,14 @@ def plot_residuals(
     part: Part = None,
 ) -> None:
     """Correlation of a model's residuals with themselves and with the inputs, and what it means."""
-    from tausid.cli.runs import load
-    from tausid.data.sources import read_part
+    from tausid.cli.runs import read_for
+    from tausid.model.ensembles import load_model
     from tausid.results.plots import plot_residuals, save_figure
     from tausid.results.residuals import analyse_residuals
 
-    record = read_part([data], columns, part)[0]
-    found = analyse_residuals(load(model).simulate(record), record, skip=skip, max_lag=max_lag)
+    loaded = load_model(model)
+    record = read_for(loaded, [data], columns, part)[0]
+    found = analyse_residuals(loaded.simulate(record), record, skip=skip, max_lag=max_lag)
     print("\n".join(found.describe()))
     print(save_figure(plot_residuals(found), out))
 
@@ -91,11 +93,12 @@ def plot_residuals(
 @reads_files
 def plot_states(model: ModelFile, data: DataOption, out: Picture, columns: Columns, part: Part = None) -> None:
     """The normalized states during a simulation."""
-    from tausid.cli.runs import load
-    from tausid.data.sources import read_part
+    from tausid.cli.runs import read_for
+    from tausid.model.ensembles import load_model
     from tausid.results.plots import plot_states, save_figure
 
-    print(save_figure(plot_states(load(model).simulate(read_part([data], columns, part)[0])), out))
+    loaded = load_model(model)
+    print(save_figure(plot_states(loaded.simulate(read_for(loaded, [data], columns, part)[0])), out))
 
 
 @plot_app.command("history")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tausid.data.records import Record
     from tausid.model.ensembles import AnyModel
     from tausid.model.evaluation import Score, Scores
 
@@ -14,6 +16,15 @@ if TYPE_CHECKING:
 def print_json(content: Mapping[str, Any]) -> None:
     """Print one JSON object."""
     print(json.dumps(content, indent=2, allow_nan=False))
+
+
+def print_notes(records: Sequence[Record]) -> None:
+    """Say on standard error what was done to data, and which of their samples look like none."""
+    from tausid.data.inspection import bad_samples
+
+    done = [f"{record.name}: {step}" for record in records for step in record.history]
+    for note in (*done, *bad_samples(records)):
+        print(f"note: {note}", file=sys.stderr)
 
 
 def print_scores(scores: Mapping[str, Scores], model: AnyModel) -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from tausid.data.inspection import like_time
+from tausid.data.readers import read_channels
 from tausid.data.records import Record
+from tausid.data.sources import Columns, files_of, read_part
 from tausid.errors import ConfigError
 from tausid.model.course import Simulation
-from tausid.model.ensembles import AnyModel, load_model
+from tausid.model.ensembles import AnyModel
+from tausid.model.model import InitialValue
 from tausid.results.runs import RunFolder
 from tausid.storage import write_table
 
@@ -30,38 +37,67 @@ def prepare_run(out: Path | None, name: str, seed: int, *, resume: bool, overwri
     return RunFolder(out)
 
 
-def load(path: Path) -> AnyModel:
-    """The model of a file, or of a run's folder."""
-    return RunFolder(path).load_model() if path.is_dir() else load_model(path)
+def read_for(
+    model: AnyModel, data: Sequence[str], columns: Columns, part: str | None, *, inputs_alone: bool = False
+) -> tuple[Record, ...]:
+    """Records for a model, which knows its channels: what was not given is read by its names and its sampling time."""
+    if data[0].startswith("@"):
+        return read_part(data, columns, part)
+    given = columns
+    channels = read_channels(files_of(data[:1])[0])
+    names = {channel.name for channel in channels.channels}
+    alone = inputs_alone and not columns.outputs and not names & set(model.output_names)
+    if not channels.with_role("output"):  # a file that says its channels itself needs no names
+        outputs = columns.outputs or (() if alone else model.output_names)
+        columns = replace(columns, inputs=columns.inputs or model.input_names, outputs=outputs, inputs_alone=alone)
+    if columns.ts is None and columns.time is None and channels.ts is None and not channels.with_role("time"):
+        time = next((channel.name for channel in channels.channels if like_time(channel, named=True)), None)
+        if time is None and (columns.prepare or model.provenance.get("preparation")):
+            raise ConfigError(
+                f"the sampling time of {channels.name!r} must be given, as the model's is that of prepared data; got "
+                "neither --ts nor --time. Give one of them."
+            )
+        columns = replace(columns, time=time, ts=None if time else model.ts)
+        said = f"time {time!r}" if time else f"the training data's sampling time, {model.ts:g} s"
+        print(f"note: {channels.name}: {said}; give --time or --ts if it is another", file=sys.stderr)
+    records = read_part(data, columns, part)
+    if not given.inputs and not given.outputs:
+        return records
+    return tuple(_mapped(record, model) for record in records)
 
 
-def describe_engines(model: AnyModel | None) -> dict[str, str]:
-    """Which engines there are here, and which one `auto` takes, in words."""
-    from tausid.engine.choice import Engine
-    from tausid.engine.engines import describe_engine
-    from tausid.engine.fused import fused_missing
-    from tausid.engine.library import instruction_sets
-    from tausid.engine.library import missing as library_missing
-    from tausid.model.free_run import why_not_compiled
+def _mapped(record: Record, model: AnyModel) -> Record:
+    """Channels that were named on purpose are the model's, in their order."""
+    inputs = model.input_names if record.nu == len(model.input_names) else None
+    outputs = model.output_names if record.ny == len(model.output_names) else None
+    return record.renamed(inputs=inputs, outputs=outputs)
 
-    missing, reason = fused_missing(), library_missing()
-    taken = "scan" if missing else "fused, for residual networks of one to four hidden layers and a fixed step"
-    if model is not None:
-        taken = describe_engine(model.state_space.field, model.integrator)
-        reason = why_not_compiled(model.state_space, Engine(model.integration.engine))
-    return {
-        "simulation": "C++, in double precision" if reason is None else f"JAX, because {reason}",
-        "auto": taken,
-        "fused": f"not available: {missing}" if missing else f"available ({', '.join(instruction_sets())})",
-        "scan": "available, for every model on every device",
-    }
+
+def parse_x0(text: str | None, after: str | None, model: AnyModel, columns: Columns) -> InitialValue:
+    """Where a simulation begins, from the command line: a way, numbers, outputs by name, or a file that it follows."""
+    if after is not None:
+        if text is not None:
+            raise ConfigError("`--x0` and `--after` cannot be combined; got both. Choose one.")
+        return read_for(model, [after], columns, None)[-1]
+    if text is None or (text[0].isalpha() and "=" not in text):
+        return text
+    try:
+        if "=" in text:
+            return {name.strip(): float(value) for name, _, value in (p.rpartition("=") for p in text.split(","))}
+        return [float(value) for value in text.split(",")]
+    except ValueError:
+        raise ConfigError(
+            f"`--x0` must be encoder, refine, rest, a state such as 0.1,-0.2, or outputs at rest such as level=2; got "
+            f"{text!r}. Correct it."
+        ) from None
 
 
 def write_simulation(path: Path, record: Record, simulation: Simulation) -> Path:
     """Write a simulation as CSV: time, inputs and measured outputs (on the record's own samples), simulated outputs,
     and of an ensemble the band.
     """
-    simulated = [f"{name}_simulated" for name in record.output_names]
+    outputs = simulation.output_names
+    simulated = [f"{name}_simulated" for name in outputs]
     columns: list[np.ndarray] = [simulation.t[:, None]]
     header = ["t"]
     if len(simulation.t) == len(record) and np.array_equal(simulation.t, record.t):
@@ -70,7 +106,7 @@ def write_simulation(path: Path, record: Record, simulation: Simulation) -> Path
     columns.append(simulation.y)
     if simulation.low is not None and simulation.high is not None:
         columns += [simulation.low, simulation.high]
-        simulated += [f"{name}_{end}" for end in ("low", "high") for name in record.output_names]
+        simulated += [f"{name}_{end}" for end in ("low", "high") for name in outputs]
     return write_table(path, [*header, *simulated], np.concatenate(columns, axis=1).tolist())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -40,6 +41,12 @@ def median_step(records: Sequence[Record]) -> float:
     if has_one_clock(records):
         return records[0].ts
     return float(np.median(np.concatenate([np.diff(record.t) for record in records])))
+
+
+def nominal_step(record: Record) -> float:
+    """The step of the regular clock behind jitter and lost samples: a uniform clock with it does not drift away."""
+    steps = np.diff(record.t)
+    return float(steps.sum() / np.maximum(np.round(steps / record.ts), 1.0).sum())
 
 
 def spans(records: Sequence[Record], steps: int) -> tuple[float, float]:
@@ -132,39 +139,33 @@ def samples_within(record: Record, seconds: float) -> int:
 
 
 def on_one_clock(records: Sequence[Record], *, hold: str, ts: float | None = None) -> tuple[Record, ...]:
-    """The records on one uniform clock, for what needs one: a linear approximation.
-
-    A zero-order-held input becomes its mean over each new step, so that none of its area is lost; a first-order-held
-    one is interpolated. Outputs are interpolated between measured neighbours that are near, and missing elsewhere.
-    """
+    """The records on one uniform clock, for what needs one: a linear approximation."""
     if hold not in ("zero", "first"):
         raise ConfigError(f"`hold` must be 'zero' or 'first' here; got {hold!r}. Choose one.")
     if has_one_clock(records, ts=ts):
         return tuple(records)
     step = median_step(records) if ts is None else ts
-    return tuple(_resample(record, step, hold) for record in records)
+    return tuple(to_uniform(record, step, hold=hold, near=step) for record in records)
 
 
-def _resample(record: Record, ts: float, hold: str) -> Record:
+def to_uniform(record: Record, ts: float, *, hold: str, near: float | None = None) -> Record:
+    """The record on a uniform clock that starts at the same time.
+
+    A zero-order-held input becomes its mean over each new step, so that none of its area is lost; a first-order-held
+    one is interpolated. Outputs are interpolated between measured neighbours that are at most 2.5 times `near` apart,
+    by default the record's median step, and missing elsewhere.
+    """
     count = int(np.floor((record.t[-1] - record.t[0]) / ts + UNIFORM_TOLERANCE)) + 1
     if count < 2:
         raise DataError(
-            f"record {record.name!r} must last two steps of the records' median {ts:g} s; it lasts "
-            f"{record.t[-1] - record.t[0]:g} s. Leave it out."
+            f"record {record.name!r} must last two steps of {ts:g} s; it lasts {record.t[-1] - record.t[0]:g} s. Leave "
+            "it out, or choose a shorter step."
         )
     t = record.t[0] + ts * np.arange(count)
-    y = [_interpolate_near(t, record.t, channel, NEAR_STEPS * ts) for channel in record.y.T]
+    reach = NEAR_STEPS * (record.ts if near is None else near)
+    y = [_interpolate_near(t, record.t, channel, reach) for channel in record.y.T]
     u = [np.interp(t, record.t, channel) if hold == "first" else _means(t, record.t, channel) for channel in record.u.T]
-    return Record(
-        u=np.stack(u, axis=1) if u else np.zeros((count, 0)),
-        y=np.stack(y, axis=1),
-        t=t,
-        input_names=record.input_names,
-        output_names=record.output_names,
-        input_units=record.input_units,
-        output_units=record.output_units,
-        name=record.name,
-    )
+    return replace(record, u=np.stack(u, axis=1) if u else np.zeros((count, 0)), y=np.stack(y, axis=1), t=t)
 
 
 def _means(t: np.ndarray, t_old: np.ndarray, u: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ output stays the same.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -13,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from tausid import checks
-from tausid.data.clocks import NEAR_STEPS
+from tausid.data import clocks, outliers
 from tausid.data.records import Record
 from tausid.errors import ConfigError, DataError
 from tausid.shapes import Bool, Float
@@ -22,6 +23,8 @@ from tausid.shapes import Bool, Float
 LARGEST_RATIO = 20_000
 # Half the length of the low-pass, in samples of the slower clock; `scipy.signal.resample_poly` designs it so.
 FILTER_SAMPLES = 10
+# The step that is done when a file is read, as a record cannot have two samples at one time.
+REPEATED = "drop-repeated-times"
 
 
 def trim(record: Record, start: float = -np.inf, stop: float = np.inf, *, unit: str = "s") -> Record:
@@ -80,12 +83,10 @@ def detrend(record: Record, kind: str = "constant", *, channels: Sequence[str] |
     """
     checks.check_choice("trend", kind, ("constant", "linear"))
     known = (*record.input_names, *record.output_names)
-    chosen = known if channels is None else tuple(channels)
-    for name in chosen:
-        checks.check_choice("channel", name, known)
+    chosen = _chosen(record, known if channels is None else channels)
     values, removed = np.concatenate([record.u, record.y], axis=1), []
     for i, name in enumerate(known):
-        if name in chosen:
+        if chosen[i]:
             offset, slope = _fit_line(record.t, values[:, i], kind)
             values[:, i] -= offset + slope * (record.t - record.t[0])
             removed.append(f"{name} {offset:.9g}" + (f" {slope:+.9g} t" if kind == "linear" else ""))
@@ -152,13 +153,14 @@ def resample(record: Record, ts: float) -> Record:
 def interpolate(record: Record, ts: float, *, inputs: str = "hold") -> Record:
     """Bring a record with an irregular clock onto a uniform one; no filter, so nothing guards against aliasing.
 
-    Outputs lie on straight lines between neighbours; they are missing where a neighbour is missing, or where the
-    neighbours are more than 2.5 median steps apart.
+    Outputs lie on straight lines between measured neighbours; they are missing where these are more than 2.5 median
+    steps apart.
 
     Args:
         record: the record.
         ts: the sampling time in seconds.
-        inputs: inputs between samples: `hold` for the last one, `linear` for straight lines.
+        inputs: what inputs did between samples: `hold` for the last one, whose mean over each new step is taken, so
+            that none of its area is lost; `linear` for straight lines.
 
     Returns:
         The record on its new clock, which starts at the same time.
@@ -172,15 +174,9 @@ def interpolate(record: Record, ts: float, *, inputs: str = "hold") -> Record:
     steps = (record.t[-1] - record.t[0]) / ts
     if steps > 1e9:
         raise ConfigError(f"`ts` must give at most 1e9 samples; {ts:g} s gives {steps:.3g}. Choose a longer one.")
-    clock = record.t[0] + np.arange(int(np.floor(steps * (1 + 1e-12))) + 1) * float(ts)
-    _check_two(record, len(clock), f"interpolate {ts:g}")
-    left = np.clip(np.searchsorted(record.t, clock, side="right") - 1, 0, len(record) - 2)
-    share = np.clip((clock - record.t[left]) / (record.t[left + 1] - record.t[left]), 0.0, 1.0)[:, None]
-    u = _between(record.u, left, np.floor(share) if inputs == "hold" else share)
-    far = (record.t[left + 1] - record.t[left] > NEAR_STEPS * record.ts)[:, None] & (share > 0) & (share < 1)
-    y = np.where(far, np.nan, _between(record.y, left, share))
-    made = replace(record, u=u, y=y, t=clock)
-    lost = f"outputs of {int(far.sum())} samples missing, far from measured ones"
+    _check_two(record, int(np.floor(steps * (1 + 1e-12))) + 1, f"interpolate {ts:g}")
+    made = clocks.to_uniform(record, float(ts), hold="zero" if inputs == "hold" else "first")
+    lost = f"{int(np.isnan(made.y).sum())} outputs missing, far from measured ones"
     return _with_step(made, f"interpolate {ts:.9g} {inputs}: {_clocks(record, made)}, {lost}")
 
 
@@ -218,13 +214,101 @@ def split(record: Record, share: float) -> tuple[Record, Record]:
     )
 
 
+def blank(record: Record, value: float) -> Record:
+    """Take a value that a logger writes for "nothing" for what it is: missing.
+
+    Args:
+        record: the record.
+        value: the value, such as -999.
+
+    Returns:
+        The record; outputs of this value are missing, inputs hold the last other value.
+
+    Raises:
+        DataError: a channel has no other value.
+
+    Example:
+        >>> blank(Record.from_arrays([1, -999, 3], [1, 2, -999], ts=1.0), -999).u[:, 0]
+        array([1., 1., 3.])
+    """
+    bad = np.isclose(np.concatenate([record.u, record.y], axis=1), value, rtol=1e-6, atol=0.0)
+    return _without(record, bad, f"blank {value:.9g}")
+
+
+def drop_outliers(record: Record, *, channels: Sequence[str] | None = None) -> Record:
+    """Take out single samples far from their neighbours and from the rest, by the rule of `tausid.look`.
+
+    Args:
+        record: the record.
+        channels: names of the channels; by default the outputs.
+
+    Returns:
+        The record; outliers of outputs are missing, inputs hold the last value before one.
+
+    Raises:
+        ConfigError: an unknown channel.
+    """
+    chosen = _chosen(record, record.output_names if channels is None else channels)
+    bad = np.zeros((len(record), record.nu + record.ny), dtype=bool)
+    for i, values in enumerate(np.concatenate([record.u, record.y], axis=1).T):
+        bad[outliers.find_outliers(values) if chosen[i] else [], i] = True
+    return _without(record, bad, "drop-outliers")
+
+
+def clip(record: Record, low: float, high: float, channels: Sequence[str]) -> Record:
+    """Limit channels to a range, such as that of their sensor.
+
+    Args:
+        record: the record.
+        low: smallest value.
+        high: largest value.
+        channels: names of the channels.
+
+    Raises:
+        ConfigError: an unknown channel, or a range that is none.
+
+    Example:
+        >>> clip(Record.from_arrays([1, 2], [-3, 30], ts=1.0), 0, 10, ["y"]).y[:, 0]
+        array([ 0., 10.])
+    """
+    if not low < high:
+        raise ConfigError(f"`clip` must have a lower limit below the upper one; got {low:g} and {high:g}. Correct it.")
+    chosen = _chosen(record, channels)
+    values = np.concatenate([record.u, record.y], axis=1)
+    clipped = np.where(chosen, np.clip(values, low, high), values)
+    changed = int((clipped != values)[~np.isnan(values)].sum())
+    made = replace(record, u=clipped[:, : record.nu], y=clipped[:, record.nu :])
+    return _with_step(made, f"clip {low:.9g} {high:.9g} {' '.join(channels)}: {changed} samples")
+
+
+def _chosen(record: Record, channels: Sequence[str]) -> Bool[np.ndarray, " n"]:
+    known = (*record.input_names, *record.output_names)
+    for name in channels:
+        checks.check_choice("channel", name, known)
+    return np.array([name in channels for name in known])
+
+
+def _without(record: Record, bad: Bool[np.ndarray, "N n"], step: str) -> Record:
+    """Without bad samples: outputs are missing, inputs hold the last good value, or at the start the first one."""
+    y, u = np.where(bad[:, record.nu :], np.nan, record.y), record.u.copy()
+    for i, mask in enumerate(bad[:, : record.nu].T):
+        if mask.all():
+            raise DataError(f"`{step}` must leave a sample of {record.input_names[i]!r}; it leaves none. Leave it out.")
+        good = np.flatnonzero(~mask)
+        u[:, i] = u[good[np.maximum(np.searchsorted(good, np.arange(len(u)), side="right") - 1, 0)], i]
+    names = (*record.input_names, *record.output_names)
+    counts = [f"{name} {count}" for name, count in zip(names, bad.sum(axis=0), strict=True) if count]
+    return _with_step(replace(record, u=u, y=y), f"{step}: {', '.join(counts) or 'no'} samples")
+
+
 def prepare(record: Record, *steps: str) -> Record:
     """Apply steps that are written as text, one after the other.
 
     Args:
         record: the record.
         *steps: `trim START STOP [s|samples]`, `detrend [constant|linear] [CHANNEL ...]`, `resample TS`,
-            `decimate FACTOR`, `interpolate TS [hold|linear]`, `split SHARE first|last`.
+            `decimate FACTOR`, `interpolate TS [hold|linear]`, `split SHARE first|last`, `blank VALUE`,
+            `drop-outliers [CHANNEL ...]`, `clip LOW HIGH CHANNEL ...`.
 
     Returns:
         The record after the last step.
@@ -243,7 +327,10 @@ def prepare(record: Record, *steps: str) -> Record:
 
 
 def _apply(record: Record, step: str) -> Record:
-    name, *arguments = step.split() or [""]
+    try:
+        name, *arguments = shlex.split(step) or [""]
+    except ValueError as error:
+        raise ConfigError(f"a step of preparation must be words; {step!r} is not: {error}. Close the quote.") from None
     checks.check_choice("step of preparation", name, _STEPS)
     usage, run = _STEPS[name]
     try:
@@ -283,6 +370,16 @@ def _run_split(record: Record, given: list[str]) -> Record:
     return split(record, float(share))[("first", "last").index(part)]
 
 
+def _run_clip(record: Record, given: list[str]) -> Record:
+    low, high, first, *others = given
+    return clip(record, float(low), float(high), [first, *others])
+
+
+def _run_blank(record: Record, given: list[str]) -> Record:
+    (value,) = given
+    return blank(record, float(value))
+
+
 _STEPS: dict[str, tuple[str, Callable[[Record, list[str]], Record]]] = {
     "trim": ("trim START STOP [s|samples]", _run_trim),
     "detrend": ("detrend [constant|linear] [CHANNEL ...]", _run_detrend),
@@ -290,6 +387,14 @@ _STEPS: dict[str, tuple[str, Callable[[Record, list[str]], Record]]] = {
     "decimate": ("decimate FACTOR", _run_decimate),
     "interpolate": ("interpolate TS [hold|linear]", _run_interpolate),
     "split": ("split SHARE first|last", _run_split),
+    "blank": ("blank VALUE", _run_blank),
+    "drop-outliers": (
+        "drop-outliers [CHANNEL ...]",
+        lambda record, given: drop_outliers(record, channels=given or None),
+    ),
+    "clip": ("clip LOW HIGH CHANNEL ...", _run_clip),
+    # A record has none left: they are dropped where a file is read.
+    REPEATED: (REPEATED, lambda record, given: record),
 }
 
 
@@ -340,12 +445,6 @@ def _near_missing(record: Record, clock: np.ndarray, reach: float) -> Bool[np.nd
         first = np.searchsorted(missing, clock - 1.001 * reach)
         near[:, channel] = np.searchsorted(missing, clock + 1.001 * reach) > first
     return near
-
-
-def _between(values: np.ndarray, left: np.ndarray, share: np.ndarray) -> Float[np.ndarray, "M n"]:
-    """On the line between neighbours; a missing neighbour of no weight does not matter."""
-    lines = values[left] + share * (values[left + 1] - values[left])
-    return np.where(share == 0, values[left], np.where(share == 1, values[left + 1], lines))
 
 
 def _mean_step(record: Record) -> float:

@@ -24,6 +24,24 @@ class Columns:
     units: Mapping[str, str] | None = None  # unit of each channel by its name
     fill: str | None = None  # what to do about missing inputs
     prepare: Sequence[str] | None = None  # steps of preparation, in order
+    time_format: str | None = None  # how dates of the time column are written
+    inputs_alone: bool = False  # whether a file need have no outputs, as for a simulation
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What was given, as arguments of `read` and as plain JSON values."""
+        ts = int(self.ts) if self.ts is not None and float(self.ts).is_integer() else self.ts
+        given = {
+            "inputs": list(self.inputs or ()),
+            "outputs": list(self.outputs or ()),
+            "ts": ts,
+            "time": self.time,
+            "time_format": self.time_format,
+            "units": dict(self.units or {}),
+            "fill": self.fill,
+            "prepare": list(self.prepare or ()),
+        }
+        return {name: value for name, value in given.items() if value}
 
 
 @dataclass(frozen=True)
@@ -39,22 +57,34 @@ class FitData:
 def read_record(data: str, columns: Columns) -> Record:
     """A record from a file."""
     inputs = list(columns.inputs) if columns.inputs else None
-    outputs = list(columns.outputs) if columns.outputs else None
-    record = read(
-        data, inputs=inputs, outputs=outputs, ts=columns.ts, time=columns.time, units=columns.units, fill=columns.fill
+    outputs = list(columns.outputs) if columns.outputs else [] if columns.inputs_alone else None
+    return read(
+        data,
+        inputs=inputs,
+        outputs=outputs,
+        ts=columns.ts,
+        time=columns.time,
+        time_format=columns.time_format,
+        units=columns.units,
+        fill=columns.fill,
+        prepare=columns.prepare or (),
     )
-    return _prepared([record], columns)[0]
 
 
 def read_records(data: Sequence[str], columns: Columns) -> tuple[Record, ...]:
     """Records from files, and from all files of folders; each has a name of its own."""
-    paths = [path for item in data for path in _files(item)]
+    paths = files_of(data)
     records = [read_record(path, columns) for path in paths]
     names = [record.name for record in records]
     return tuple(
         record if names.count(record.name) == 1 else replace(record, name=path)
         for record, path in zip(records, paths, strict=True)
     )
+
+
+def files_of(data: Sequence[str]) -> list[str]:
+    """The files behind names of files and folders."""
+    return [path for item in data for path in _files(item)]
 
 
 def _files(item: str) -> list[str]:
@@ -124,7 +154,10 @@ def read_fit_data(
     if not test and not test_outputs:
         raise DataError("test columns of the same file must include an output; got only inputs. Name a test output.")
     also = replace(columns, inputs=test_inputs or columns.inputs, outputs=test_outputs or columns.outputs, units=None)
-    return FitData(train, held_out, read_records(test or data, also), name)
+    tests = read_records(test or data, also)
+    if (tests[0].nu, tests[0].ny) == (train[0].nu, train[0].ny):  # the same channels, by other names
+        tests = tuple(r.renamed(inputs=train[0].input_names, outputs=train[0].output_names) for r in tests)
+    return FitData(train, held_out, tests, name)
 
 
 def _known_dataset(data: Sequence[str]) -> str | None:
@@ -147,8 +180,14 @@ def source_sums(data: Sequence[str]) -> dict[str, str]:
 
 def _load(data: str, columns: Columns, **options: Any) -> Dataset:
     """A known dataset; options that describe a file are refused, not ignored."""
-    described = {"input": columns.inputs, "output": columns.outputs, "ts": columns.ts, "time": columns.time}
-    for name, value in {**described, "unit": columns.units, "fill": columns.fill, **options}.items():
+    described: dict[str, Any] = {
+        "input": columns.inputs,
+        "output": columns.outputs,
+        "ts": columns.ts,
+        "time": columns.time,
+    }
+    described |= {"time format": columns.time_format, "unit": columns.units, "fill": columns.fill}
+    for name, value in {**described, **options}.items():
         if value:
             raise ConfigError(f"`{name}` is for files; {data} is a dataset with channels of its own. Leave it out.")
     from tausid.data import datasets

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -95,9 +95,8 @@ def estimate_bla(
         >>> estimate_bla(Record.from_arrays(u, y, ts=1.0), nx=1).poles.round(4)  # log(0.9)
         array([-0.1054+0.j])
     """
-    several = _check(records, nx, hold, feedthrough)
-    scaling = Scaling.from_records(several)
-    signals = [Signals(scaling.normalize_u(r.u), scaling.normalize_y(r.y)) for r in several]
+    several = check_records(records, nx, hold, feedthrough)
+    scaling, signals = normalized(several)
     order = _choose_order(signals, feedthrough) if nx == "auto" else int(nx)
     _check_length(signals, order)
     _check_known(signals, order, feedthrough)
@@ -105,7 +104,13 @@ def estimate_bla(
     return _assemble(fit, signals, several, scaling=scaling, hold=hold, notes=notes)
 
 
-def _check(records: Records, nx: int | str, hold: str, feedthrough: bool) -> tuple[Record, ...]:
+def normalized(records: Sequence[Record]) -> tuple[Scaling, list[Signals]]:
+    """Inputs and outputs of records, z-scored."""
+    scaling = Scaling.from_records(records)
+    return scaling, [Signals(scaling.normalize_u(r.u), scaling.normalize_y(r.y)) for r in records]
+
+
+def check_records(records: Records, nx: int | str, hold: str, feedthrough: bool) -> tuple[Record, ...]:
     several = as_records(records)
     check_choice("hold", hold, HOLDS)
     if nx != "auto" and (isinstance(nx, bool) or not isinstance(nx, int | np.integer) or nx < 1):
@@ -127,10 +132,21 @@ def _check(records: Records, nx: int | str, hold: str, feedthrough: bool) -> tup
 
 def _choose_order(signals: Sequence[Signals], feedthrough: bool) -> int:
     """The smallest order within `PARSIMONY` of the best free run over held-out samples; one if too few are known."""
+    return best_order(order_errors(signals, feedthrough, PATIENCE))
+
+
+def best_order(errors: Mapping[int, float]) -> int:
+    """The smallest order whose error is within `PARSIMONY` of the lowest one."""
+    lowest = min(errors.values(), default=0.0)
+    return min((n for n, error in errors.items() if error <= (1.0 + PARSIMONY) * lowest + NO_ERROR), default=1)
+
+
+def order_errors(signals: Sequence[Signals], feedthrough: bool, patience: int = MAX_AUTO_ORDER) -> dict[int, float]:
+    """Errors of free runs over held-out samples by order, normalized; none if too few samples are known."""
     _check_length(signals, 1)
     parts, held_out = zip(*(_split(s) for s in signals), strict=True)
     if longest_horizon(parts) < _least_horizon(parts, 1):
-        return 1
+        return {}
     errors: dict[int, float] = {}
     subspaces = _subspaces(parts, 1)
     for order in range(1, min(MAX_AUTO_ORDER, _largest_order(parts, subspaces, feedthrough)) + 1):
@@ -138,9 +154,9 @@ def _choose_order(signals: Sequence[Signals], feedthrough: bool) -> int:
         error = _held_out_error(fit, held_out)
         errors[len(fit.A)] = min(error, errors.get(len(fit.A), np.inf))
         best = min(errors, key=errors.__getitem__)
-        if order - best >= PATIENCE:
+        if order - best >= patience:
             break
-    return min(n for n, error in errors.items() if error <= (1.0 + PARSIMONY) * errors[best] + NO_ERROR)
+    return errors
 
 
 def _split(signal: Signals) -> tuple[Signals, Signals]:

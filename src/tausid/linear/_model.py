@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from tausid.data.records import Record
 from tausid.data.scaling import Scaling
+from tausid.display import html_table
 from tausid.errors import DataError
 from tausid.linear._convert import state_offset
 from tausid.linear._filter import filter_states, simulate_states
@@ -17,11 +19,32 @@ from tausid.shapes import Complex, Float
 X0_SAMPLES = 50
 
 
-@dataclass(frozen=True, eq=False)
+class PhysicalForm(NamedTuple):
+    """A linear model in physical units: `dx/dt = A x + B (u - u0)`, `y = y0 + C x + D (u - u0)`.
+
+    Args:
+        A: state matrix, per second.
+        B: input matrix, per second and unit of u.
+        C: output matrix, in units of y.
+        D: feedthrough, in units of y per unit of u.
+        u0: the inputs at which the states are zero: their means over the training records.
+        y0: the outputs there.
+    """
+
+    A: Float[np.ndarray, "nx nx"]
+    B: Float[np.ndarray, "nx nu"]
+    C: Float[np.ndarray, "ny nx"]
+    D: Float[np.ndarray, "ny nu"]
+    u0: Float[np.ndarray, "nu"]
+    y0: Float[np.ndarray, "ny"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class LinearModel:
     """A linear state-space model, `dx/dt = A x + B u`, `y = C x + D u`, in normalized units and seconds.
 
-    From `estimate_bla` the states are balanced and have a mean square of one over the training records.
+    `physical` has the matrices in physical units. From `estimate_bla` the states are balanced and have a mean square
+    of one over the training records.
     The discrete form `xi[k+1] = Ad xi[k] + Bd u[k]`, `y[k] = Cd xi[k] + Dd u[k]` is exact for the hold;
     `xi = x` for a zero-order hold, and `x` minus a multiple of `u` for a first-order hold.
 
@@ -56,6 +79,29 @@ class LinearModel:
     x0: Float[np.ndarray, "records nx"]
     rmse: Float[np.ndarray, "ny"]
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"LinearModel({self.B.shape[1]} inputs, {len(self.C)} outputs, {self.order} states, Ts = {self.ts:g} s; A, "
+            "B, C, D are in normalized units, those of .physical in physical ones)"
+        )
+
+    def _repr_html_(self) -> str:
+        shown = {name: np.array2string(matrix, precision=4) for name, matrix in self.physical._asdict().items()}
+        rows = [
+            ("poles", ", ".join(f"{pole:.4g}" if pole.imag else f"{pole.real:.4g}" for pole in self.poles) + " 1/s"),
+            ("RMSE", ", ".join(f"{error:.4g}" for error in self.rmse) + " (free run over the training records)"),
+            *shown.items(),
+            *(("note", note) for note in self.notes),
+        ]
+        return html_table("dx/dt = A x + B (u - u0), y = y0 + C x + D (u - u0), in physical units and seconds", rows)
+
+    @property
+    def physical(self) -> PhysicalForm:
+        """The matrices in physical units; the states are the same."""
+        scaling = self.scaling
+        B, C = self.B / scaling.u_std, self.C * scaling.y_std[:, None]
+        return PhysicalForm(self.A, B, C, self._physical_gain(self.D), scaling.u_mean, scaling.y_mean)
 
     @property
     def order(self) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 
 from tausid.data.clocks import inputs_at
 from tausid.data.records import UNIFORM_TOLERANCE, Record
+from tausid.display import html_table
 from tausid.engine.holds import hold_slopes
 from tausid.engine.integrators import FixedStep
 from tausid.errors import ConfigError
@@ -43,6 +44,13 @@ class Simulation:
     initial_state: str = "encoder"
     low: Float[np.ndarray, "N ny"] | None = None
     high: Float[np.ndarray, "N ny"] | None = None
+
+    def _repr_html_(self) -> str:
+        ranges = zip(self.output_names, np.fmin.reduce(self.y), np.fmax.reduce(self.y), strict=True)
+        begins = f"the first {self.n_skipped} for the initial state ({self.initial_state})"
+        title = f"Simulation: {len(self.t)} samples from {self.t[0]:g} to {self.t[-1]:g} s, {begins}"
+        note = "" if self.status == "ok" else f", {self.status}"
+        return html_table(title + note, ranges, header=("output", "smallest", "largest"))
 
 
 def make_integrator(integration: Integration, ts: float) -> FixedStep:

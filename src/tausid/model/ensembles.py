@@ -16,7 +16,7 @@ from tausid.display import html_table
 from tausid.engine.integrators import FixedStep, Integrator
 from tausid.errors import ConfigError, DivergenceError, StorageError
 from tausid.model.course import Simulation
-from tausid.model.model import Model
+from tausid.model.model import InitialValue, Model, input_record
 from tausid.model.physics import AbstractPhysics, KnownPart
 from tausid.model.restore import make_model
 from tausid.model.state_space import StateSpace
@@ -24,6 +24,8 @@ from tausid.model.structure import Integration, Structure
 from tausid.shapes import ArrayLike, Float
 from tausid.storage import read_arrays, write_arrays
 
+# What the model's file is called in the folder of a run.
+MODEL_FILE = "model.safetensors"
 # Share of the members that the trimmed mean leaves out at each end.
 TRIM = 0.2
 # The band holds the members between these quantiles.
@@ -148,10 +150,12 @@ class EnsembleModel:
 
     def simulate(
         self,
-        record: Record,
+        record: Record | None = None,
         *,
+        u: ArrayLike | None = None,
+        t: ArrayLike | None = None,
         dt: float | None = None,
-        x0: ArrayLike | str | None = None,
+        x0: InitialValue = None,
         integrator: Integrator | None = None,
         throw: bool = True,
     ) -> Simulation:
@@ -159,8 +163,10 @@ class EnsembleModel:
 
         Args:
             record: as for `Model.simulate`.
+            u: as for `Model.simulate`.
+            t: as for `Model.simulate`.
             dt: as for `Model.simulate`.
-            x0: `encoder` or `refine`; a state would be that of one member only.
+            x0: as for `Model.simulate`, but for a state, which would be that of one member only.
             integrator: as for `Model.simulate`.
             throw: whether it raises where every member diverges; else the status says so.
 
@@ -174,6 +180,7 @@ class EnsembleModel:
             DivergenceError: all members diverged.
         """
         self._check_x0(x0)
+        record = input_record(self.best, u, t) if record is None else record
         every = [m.simulate(record, dt=dt, x0=x0, integrator=integrator, throw=False) for m in self.members]
         combined = combine(every)
         if combined.status == "diverged" and throw:
@@ -218,11 +225,11 @@ class EnsembleModel:
         }
         return write_arrays(path, arrays, kind="model", content=content)
 
-    def _check_x0(self, x0: ArrayLike | str | None) -> None:
-        if x0 is not None and not isinstance(x0, str):
+    def _check_x0(self, x0: InitialValue) -> None:
+        if x0 is not None and not isinstance(x0, str | Mapping | Record):
             raise ConfigError(
-                "`x0` of an ensemble must be 'encoder' or 'refine', as every member has states of its own; got a "
-                "state. Simulate one of its `members` from it."
+                "`x0` of an ensemble must be 'encoder', 'refine', 'rest', outputs at rest or a record, as every member "
+                "has states of its own; got a state. Simulate one of its `members` from it."
             )
 
 
@@ -261,7 +268,7 @@ def load_model(
     """Read a model that `Model.save` or `EnsembleModel.save` wrote.
 
     Args:
-        path: the file.
+        path: the file, or the folder of a run.
         physics: class of the known equations, where it is not one of the package's own: a file holds its name and
             numbers, and no program.
 
@@ -272,6 +279,7 @@ def load_model(
         StorageError: the file is missing, truncated, corrupted, of another program or of a future version.
         ConfigError: the class of its known equations must be given, or is another.
     """
+    path = Path(path) / MODEL_FILE if Path(path).is_dir() else Path(path)
     arrays, content = read_arrays(path, kind="model")
     if "members" not in content:
         return make_model(path, arrays, content, physics)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tausid.data.records import Record, Records, as_records
 from tausid.display import html_table
-from tausid.errors import DataError
+from tausid.errors import ConfigError, DataError
 from tausid.model.course import Simulation
 from tausid.model.ensembles import AnyModel
-from tausid.shapes import ArrayLike, Float
+from tausid.model.model import InitialValue
+from tausid.shapes import Float
+
+if TYPE_CHECKING:
+    from tausid.linear import LinearModel
 
 
 @dataclass(frozen=True)
@@ -83,14 +87,17 @@ class Scores:
     pooled: Score
 
 
-def evaluate(model: AnyModel, record: Record, *, skip: int | None = None, x0: ArrayLike | str | None = None) -> Score:
+def evaluate(
+    model: AnyModel | LinearModel, record: Record, *, skip: int | None = None, x0: InitialValue = None
+) -> Score:
     """Simulate a record freely and score it against what was measured.
 
     `rmse = sqrt(1 / (N - n) sum_{k=n}^{N-1} (y_k - y_hat_k)^2)`, with `n` the samples that the initial state was found
-    from, max(na, nb) for an encoder, or `skip` where that is more. Missing outputs are left out.
+    from, max(na, nb) for an encoder, 50 for a linear model, or `skip` where that is more. Missing outputs are left
+    out.
 
     Args:
-        model: the model.
+        model: the model, or the linear one of `estimate_bla`.
         record: the measured record.
         skip: leading samples not to score, such as 50 for the official score of the cascaded tanks.
         x0: where the simulation begins, as for `Model.simulate`.
@@ -101,11 +108,12 @@ def evaluate(model: AnyModel, record: Record, *, skip: int | None = None, x0: Ar
     Raises:
         DataError: no sample is left to score, or the record does not fit the model.
     """
-    simulation = model.simulate(record, x0=x0, throw=False)
-    return score_simulation(simulation, record, skip=skip)
+    return score_simulation(_free_run(model, as_records(record)[0], x0), record, skip=skip)
 
 
-def evaluate_records(model: AnyModel, records: Records, *, skip: int | None = None, x0: str | None = None) -> Scores:
+def evaluate_records(
+    model: AnyModel | LinearModel, records: Records, *, skip: int | None = None, x0: str | None = None
+) -> Scores:
     """Simulate several records freely, and score each of them and all together.
 
     Args:
@@ -121,7 +129,21 @@ def evaluate_records(model: AnyModel, records: Records, *, skip: int | None = No
         DataError: a record has no sample left to score, or does not fit the model.
     """
     several = as_records(records)
-    return score_simulations([model.simulate(record, x0=x0, throw=False) for record in several], several, skip=skip)
+    return score_simulations([_free_run(model, record, x0) for record in several], several, skip=skip)
+
+
+def _free_run(model: AnyModel | LinearModel, record: Record, x0: InitialValue) -> Simulation:
+    if isinstance(model, AnyModel):
+        return model.simulate(record, x0=x0, throw=False)
+    from tausid.linear import X0_SAMPLES  # late: it needs scipy
+
+    if x0 is not None and (isinstance(x0, str | Mapping | Record)):
+        raise ConfigError(f"`x0` of a linear model must be a state or None; got {x0!r}. Leave it out.")
+    states, _ = model.simulate_states(record, None if x0 is None else np.asarray(x0, float))
+    y = model.simulate(record, states[0])
+    used = 0 if x0 is not None else min(X0_SAMPLES, len(record))
+    how = "refine" if x0 is None else "given"
+    return Simulation(record.t, y, states, used, "ok", record.output_names, how)
 
 
 def score_simulations(

@@ -16,11 +16,21 @@ from tausid.errors import ConfigError, DataError, unknown_name
 from tausid.model import free_run
 from tausid.model.initial import FreeState
 from tausid.model.past import at_nominal_times, fill_between, hold_missing, past_is_known
+from tausid.model.rest import AT_REST, find_rest
 from tausid.model.state_space import StateSpace
 from tausid.model.structure import Structure
 from tausid.shapes import ArrayLike, Float
 
-WAYS = ("encoder", "refine")
+WAYS = ("encoder", "refine", "rest")
+# Steps of the training data over which a constant input is simulated to see where the model comes to rest.
+SETTLE = 2000
+
+
+@dataclass(frozen=True, eq=False)
+class OutputsAtRest:
+    """An initial state that is given by outputs in physical units, NaN where any will do."""
+
+    y: Float[np.ndarray, "ny"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +41,7 @@ class Begin:
         start: the first simulated sample.
         state: the state there.
         used: leading samples that the state was found from, which are not scored.
-        how: `encoder`, `refine`, `free` or `given`.
+        how: `encoder`, `refine`, `free`, `rest` or `given`.
     """
 
     start: int
@@ -65,10 +75,18 @@ class StateFinder:
     longest_step: float
     engine: Engine
 
-    def find(self, record: Record, x0: ArrayLike | str | None, first: int = 0) -> Begin:
-        """The first simulated sample, and the state there; an estimate looks at no samples before `first`."""
+    def find(self, record: Record, x0: ArrayLike | OutputsAtRest | str | None, first: int = 0) -> Begin:
+        """The first simulated sample, and the state there; at rest where there are no outputs.
+
+        An estimate looks at no samples before `first`.
+        """
         self._check(x0)
+        _check_outputs(record, x0)
         initial = self.state_space.initial
+        if isinstance(x0, OutputsAtRest):
+            return Begin(0, self._with_outputs(record, x0), 0, "rest")
+        if _is_rest(record, x0):
+            return Begin(0, self._rest(record), 0, "rest")
         if x0 is not None and not isinstance(x0, str):
             return Begin(0, np.asarray(x0, float), 0, "given")
         if isinstance(initial, FreeState):
@@ -76,9 +94,43 @@ class StateFinder:
         encoded = self._encode(record)
         return self._estimate(record, encoded) if x0 == "refine" else encoded
 
+    def _rest(self, record: Record) -> Float[np.ndarray, "nx"]:
+        """The state in which the first inputs leave the model at rest: where it settles, if it does."""
+        u = self.scaling.normalize_u(record.u[:1])
+        held, steps = np.repeat(u, SETTLE + 1, axis=0), np.full(SETTLE, self.ts)
+        settled = free_run.run(self.state_space, self._expected, held, steps, self.integrator, self.engine)[0][-1]
+        guess = settled if np.isfinite(settled).all() else self._expected
+        state, rate, _ = find_rest(self.state_space, u[0], guess)
+        if np.max(np.abs(rate)) > AT_REST:
+            raise DataError(
+                f"the model must come to rest with the first inputs of {record.name!r}, as its initial state; it does "
+                "not. Give `x0`: a state, outputs at rest, or a record that it goes on from."
+            )
+        return state
+
+    def _with_outputs(self, record: Record, wanted: OutputsAtRest) -> Float[np.ndarray, "nx"]:
+        """The state with the outputs that are wanted, and as near to rest with the first inputs as can be."""
+        u, y = self.scaling.normalize_u(record.u[:1])[0], self.scaling.normalize_y(wanted.y[None])[0]
+        state, _, reached = find_rest(self.state_space, u, self._expected, y)
+        if np.nanmax(np.abs(reached - y), initial=0.0) > 10 * AT_REST:
+            raise DataError(
+                f"outputs that `x0` gives must be within the model's reach; {_listed(wanted.y)} is not with the first "
+                f"inputs of {record.name!r}, the nearest is {_listed(self.scaling.physical_y(reached[None])[0])}. Give "
+                "others, or a state."
+            )
+        return state
+
+    @property
+    def _expected(self) -> Float[np.ndarray, "nx"]:
+        initial = self.state_space.initial
+        return np.asarray(initial.expected, float) if isinstance(initial, FreeState) else np.zeros(self.state_space.nx)
+
     def check(self, record: Record, x0: ArrayLike | str | None = None) -> None:
         """Check that a beginning can be found, without an estimate by least squares."""
         self._check(x0)
+        _check_outputs(record, x0)
+        if _is_rest(record, x0):
+            return
         estimated = x0 == "refine" if isinstance(x0, str) else isinstance(self.state_space.initial, FreeState)
         if x0 is None or isinstance(x0, str):
             start = 0 if isinstance(self.state_space.initial, FreeState) else self._encode(record).start
@@ -87,7 +139,7 @@ class StateFinder:
             if estimated:
                 _check_measured(record, start, needed)
 
-    def _check(self, x0: ArrayLike | str | None) -> None:
+    def _check(self, x0: ArrayLike | OutputsAtRest | str | None) -> None:
         if isinstance(x0, str):
             if x0 not in WAYS:
                 raise ConfigError(unknown_name("x0", x0, WAYS) + " Or give a state.")
@@ -96,6 +148,8 @@ class StateFinder:
                     "`x0` 'encoder' must have a model with an encoder; this one was trained with free initial states. "
                     "Use 'refine', or give a state."
                 )
+        elif isinstance(x0, OutputsAtRest):
+            return
         elif x0 is not None and np.shape(x0) != (self.state_space.nx,):
             raise ConfigError(
                 f"`x0` must have one value per state, shape ({self.state_space.nx},); got {np.shape(x0)}. "
@@ -205,6 +259,22 @@ class StateFinder:
         # Between the last two samples the interpolation looks at the first simulated one: it is not scored then.
         looks_ahead = times[-1] > record.t[start - 1] + tolerance
         return Begin(start, np.zeros(0), start + int(looks_ahead), "encoder"), u, y
+
+
+def _is_rest(record: Record, x0: object) -> bool:
+    return (isinstance(x0, str) and x0 == "rest") or (x0 is None and not record.ny)
+
+
+def _check_outputs(record: Record, x0: object) -> None:
+    if not record.ny and isinstance(x0, str) and x0 != "rest":
+        raise DataError(
+            f"record {record.name!r} must have outputs for the initial state {x0!r}; it has inputs alone. Begin at "
+            "rest, from a state, from outputs at rest, or from a record that it goes on from."
+        )
+
+
+def _listed(values: np.ndarray) -> str:
+    return ", ".join("any" if np.isnan(value) else f"{value:.4g}" for value in values)
 
 
 def _check_long_enough(record: Record, needed: int) -> None:

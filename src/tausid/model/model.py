@@ -6,28 +6,32 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from tausid.checks import check_choice
 from tausid.data.clocks import delay_inputs, held_between, samples_within, split_steps
-from tausid.data.records import Record
+from tausid.data.records import Record, unnamed
 from tausid.data.scaling import Scaling
 from tausid.display import html_table
 from tausid.engine.choice import Engine
 from tausid.engine.holds import hold_slopes
 from tausid.engine.integrators import FixedStep, Integrator
-from tausid.errors import DataError, DivergenceError
+from tausid.errors import ConfigError, DataError, DivergenceError
 from tausid.model import free_run
 from tausid.model.arrays import named_arrays, scaling_arrays
 from tausid.model.course import Points, Simulation, divergence_message, longest_step, make_integrator, pad
 from tausid.model.initial import FreeState
-from tausid.model.initial_states import StateFinder
+from tausid.model.initial_states import OutputsAtRest, StateFinder
 from tausid.model.physics import KnownPart, describe_physics
 from tausid.model.state_space import StateSpace
 from tausid.model.structure import Integration, Structure, as_plain
 from tausid.shapes import ArrayLike
 from tausid.storage import write_arrays
+
+# Where a simulation may begin; `Model.simulate` says what each means.
+InitialValue: TypeAlias = "ArrayLike | Mapping[str, float] | Record | str | None"
 
 
 def describe_delays(delays: Sequence[float], names: Sequence[str]) -> str:
@@ -79,7 +83,7 @@ class Model:
             ("outputs", ", ".join(self.output_names)),
             ("states", self.state_space.nx),
             ("tau", f"{tau} s ({self.state_space.tau.source}), Ts/tau = {self.ts_over_tau:.4g}"),
-            ("network", self._network),
+            ("network", self.network),
             *([("delays", describe_delays(self.delays, self.input_names))] if any(self.delays) else []),
             ("integration", f"{self.integration.stepper}, Ts = {self.ts:g} s"),
         ]
@@ -111,7 +115,8 @@ class Model:
         return longest_step(self.integration, self.ts)
 
     @property
-    def _network(self) -> str:
+    def network(self) -> str:
+        """Its networks in words."""
         structure = self.structure
         parts = {
             "mlp": f"mlp, hidden {list(structure.hidden)}, {structure.activation}",
@@ -121,20 +126,26 @@ class Model:
 
     def simulate(
         self,
-        record: Record,
+        record: Record | None = None,
         *,
+        u: ArrayLike | None = None,
+        t: ArrayLike | None = None,
         dt: float | None = None,
-        x0: ArrayLike | str | None = None,
+        x0: InitialValue = None,
         integrator: Integrator | None = None,
         throw: bool = True,
     ) -> Simulation:
         """Simulate the record's inputs: measured outputs are used for the initial state and nothing else.
 
         Args:
-            record: inputs, and enough outputs at the start for the initial state.
+            record: inputs, and enough outputs at the start for the initial state; or inputs alone.
+            u: inputs alone, in physical units, shape (N,) or (N, nu), instead of a record.
+            t: their time stamps in seconds; by default the training data's sampling time.
             dt: seconds between the simulated samples; by default the record's own time stamps.
             x0: where to begin: `encoder`; `refine`, from there by least squares over the next `initial_samples`;
-                a state (normalized) at the first sample; None for what the model was trained with.
+                `rest`, the equilibrium of the first inputs; outputs at rest by name, `{"level": 2.0}`; a state
+                (normalized) at the first sample; a record with outputs, one sampling time after whose last sample this
+                one begins. None for what the model was trained with, and `rest` where there are no outputs.
             integrator: another integration than in training, such as `Adaptive` to check it.
             throw: whether a simulation that diverges raises; else its status says so.
 
@@ -145,10 +156,11 @@ class Model:
             DataError: other channels than the model's, or too few samples for the initial state.
             DivergenceError: the simulation diverged.
         """
+        record = input_record(self, u, t) if record is None else record
         self._check_channels(record)
         how = self._with_own_hold(integrator or self.integrator)
         record = self._delayed(record)
-        begin = self._finder.find(record, x0, self._unknown(record))
+        begin = self._finder.find(record, self._initial_value(x0), self._unknown(record))
         points = Points.own(record, begin.start) if dt is None else Points.other(record, begin.start, dt, how.hold)
         t_run, places = split_steps(points.t, self.longest_step)
         u_run = held_between(points.u, places, hold_slopes(how.hold, record.nu))
@@ -171,6 +183,22 @@ class Model:
         scored_from = record.t[begin.used] if begin.used < len(record) else np.inf
         skipped = int(np.sum(points.t_out < scored_from - points.tolerance))
         return Simulation(points.t_out, y, x, skipped, status, self.output_names, begin.how)
+
+    def _initial_value(self, x0: InitialValue) -> ArrayLike | OutputsAtRest | str | None:
+        """Where to begin, as the state finder takes it."""
+        if isinstance(x0, Record):
+            after = replace(
+                x0,
+                u=np.append(x0.u, x0.u[-1:], axis=0),
+                y=np.append(x0.y, np.full((1, x0.ny), np.nan), axis=0),
+                t=np.append(x0.t, x0.t[-1] + x0.ts),
+            )
+            return self.simulate(after).x[-1]
+        if not isinstance(x0, Mapping):
+            return x0
+        for name in x0:
+            check_choice("output", name, self.output_names)
+        return OutputsAtRest(np.array([float(x0.get(name, np.nan)) for name in self.output_names]))
 
     def check(self, record: Record, *, x0: ArrayLike | str | None = None) -> None:
         """Check that the record can be simulated, without doing it.
@@ -242,17 +270,25 @@ class Model:
         }
 
     def _check_channels(self, record: Record) -> None:
-        if (record.nu, record.ny) != (self.state_space.nu, self.state_space.ny):
+        if record.nu != self.state_space.nu or record.ny not in (0, self.state_space.ny):
             raise DataError(
                 f"record {record.name!r} must have the model's {self.state_space.nu} inputs "
                 f"({', '.join(self.input_names)}) and {self.state_space.ny} outputs ({', '.join(self.output_names)}); "
                 f"got {record.nu} and {record.ny}. Choose the same columns as in training."
             )
-        for got, own in ((record.input_names, self.input_names), (record.output_names, self.output_names)):
-            if got != own and sorted(got) == sorted(own):
+        n = record.nu + record.ny
+        own, got = (*self.input_names, *self.output_names)[:n], (*record.input_names, *record.output_names)
+        if got != own and not record.is_unnamed and own != unnamed(record.nu, record.ny):
+            raise DataError(
+                f"channels of {record.name!r} must be the model's, {', '.join(own)}; got {', '.join(got)}. Name the "
+                "columns in that order, or, if they are the same channels by other names, say so: record.renamed(...)."
+            )
+        units = (*self.input_units, *self.output_units)[:n], (*record.input_units, *record.output_units)
+        for name, unit, other in zip(own, *units, strict=True):
+            if unit and other and unit != other:
                 raise DataError(
-                    f"channels of {record.name!r} must be in the model's order, {', '.join(own)}; got {', '.join(got)}."
-                    " Name the columns in that order."
+                    f"channel {name!r} of {record.name!r} must be in {unit}, as in training; it is in {other}. Convert "
+                    "it, or correct its unit."
                 )
 
     def _unknown(self, record: Record) -> int:
@@ -281,3 +317,14 @@ class Model:
 
     def _with_own_hold(self, integrator: Integrator) -> Integrator:
         return replace(integrator, hold=self.integrator.hold) if integrator.hold is None else integrator
+
+
+def input_record(model: Model, u: ArrayLike | None, t: ArrayLike | None) -> Record:
+    """Inputs of a model as a record without outputs."""
+    if u is None:
+        raise ConfigError("`simulate` must be given a record, or inputs as `u`; got neither. Give one of them.")
+    clock = {"ts": model.ts} if t is None else {"t": t}
+    record = Record.from_arrays(u, None, **clock, name="inputs")
+    if record.nu != len(model.input_names):
+        return record  # refused with its number of inputs
+    return replace(record, input_names=model.input_names, input_units=model.input_units)

@@ -6,12 +6,14 @@ Reference: L. Ljung, "System Identification: Theory for the User", 2nd ed., Pren
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.fft import next_fast_len
 from scipy.special import ndtri
 
+from tausid import display
+from tausid.data import clocks
 from tausid.data.records import Record
 from tausid.errors import ConfigError, DataError
 from tausid.model.course import Simulation
@@ -21,6 +23,7 @@ from tausid.shapes import Bool, Float
 MAX_LAG = 50
 # Fewer scored samples than this say nothing about correlations.
 FEWEST = 40
+INTERPOLATED = "The record's steps vary: for this test the residuals were interpolated onto a clock of {:.4g} s."
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +44,7 @@ class ResidualTest:
         input_names: one name per input.
         output_names: one name per output.
         record: name of the record.
+        interpolated: whether the residuals were interpolated onto a uniform clock, as the record has none.
     """
 
     lags: Float[np.ndarray, "L"]
@@ -53,6 +57,7 @@ class ResidualTest:
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
     record: str
+    interpolated: bool = False
 
     @property
     def correlated(self) -> Bool[np.ndarray, "ny nu"]:
@@ -64,13 +69,18 @@ class ResidualTest:
         """Whether a residual is uncorrelated with itself at all lags but zero."""
         return (np.abs(self.auto[1:]) <= self.auto_bound[1:]).all(axis=0)
 
+    def _repr_html_(self) -> str:
+        title = f"Residuals over {self.record}: {self.n_scored} samples"
+        return display.html_table(title, [(sentence,) for sentence in self.describe()])
+
     def describe(self) -> list[str]:
         """What the correlations say, in sentences.
 
         Returns:
             One sentence per output and input, and one per output on the residuals themselves.
         """
-        return [sentence for output in range(len(self.output_names)) for sentence in self._sentences(output)]
+        said = [sentence for output in range(len(self.output_names)) for sentence in self._sentences(output)]
+        return [*said, INTERPOLATED.format(self.lags[1])] if self.interpolated else said
 
     def missed_dynamics(self) -> list[str]:
         """Where residuals are correlated with inputs, in sentences.
@@ -125,7 +135,7 @@ def analyse_residuals(
 
     Args:
         simulation: from `Model.simulate` without `dt`.
-        record: the measured record, uniformly sampled.
+        record: the measured record; residuals of one without a uniform clock are interpolated onto one.
         skip: leading samples to leave out; at least those of the initial state.
         max_lag: largest lag in samples; by default 50, or a quarter of the samples where that is less.
         confidence: probability that a whole curve of unrelated signals stays in its band.
@@ -135,12 +145,14 @@ def analyse_residuals(
 
     Raises:
         ConfigError: `max_lag` or `confidence` is out of range.
-        DataError: uneven sampling, another length than the record's, a diverged simulation, or too few samples.
+        DataError: another length than the record's, a diverged simulation, or too few samples.
     """
     first = max(simulation.n_skipped, skip or 0)
     _check(simulation, record, first)
-    e = record.y[first:] - simulation.y[first:]
-    u = record.u[first:]
+    left = replace(record, y=record.y - simulation.y).part(first, len(record))
+    if not record.is_uniform:
+        left = clocks.to_uniform(left, clocks.nominal_step(left), hold="zero")
+    e, u = left.y, left.u
     lag = _check_lag(max_lag, len(e))
     if not 0.0 < confidence < 1.0:
         raise ConfigError(f"`confidence` must be between 0 and 1; got {confidence!r}. Leave it at 0.99.")
@@ -154,7 +166,7 @@ def analyse_residuals(
             cross_bound[:, i, j] = _quantile(confidence, lag + 1) * np.sqrt(_colour(residual, source) / pairs)
     own = [residual.correlate(residual, lag) for residual in residuals]
     return ResidualTest(
-        lags=record.ts * np.arange(lag + 1),
+        lags=left.ts * np.arange(lag + 1),
         auto=np.stack([values for values, _ in own], axis=1),
         auto_bound=np.stack([_quantile(confidence, lag) / np.sqrt(pairs) for _, pairs in own], axis=1),
         cross=cross,
@@ -164,6 +176,7 @@ def analyse_residuals(
         input_names=record.input_names,
         output_names=record.output_names,
         record=record.name,
+        interpolated=not record.is_uniform,
     )
 
 
@@ -216,11 +229,6 @@ def _check(simulation: Simulation, record: Record, first: int) -> None:
         raise DataError(
             f"a simulation must have the record's {len(record)} samples for its residuals; got {len(simulation.y)}. "
             "Simulate without `dt`."
-        )
-    if not record.is_uniform:
-        raise DataError(
-            f"record {record.name!r} must be sampled uniformly for correlations of residuals; it is not. "
-            "Resample it onto one clock."
         )
     if simulation.status != "ok":
         raise DataError(

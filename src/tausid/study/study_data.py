@@ -31,6 +31,7 @@ class DataSource:
     outputs: tuple[str, ...] = ()  # output columns of a file
     ts: float | None = None  # sampling time of a file in seconds
     time: str | None = None  # time column of a file, instead of `ts`
+    time_format: str | None = None  # how dates of the time column are written
     fill: str | None = None  # how missing inputs of a file are filled: `hold` or `linear`
     prepare: tuple[str, ...] = ()  # steps such as `decimate 10`, in order, for all records
     test: str | None = None  # test file; the training file where only test columns are given
@@ -121,7 +122,15 @@ def load_source(source: DataSource | RecordSource) -> tuple[tuple[Record, ...], 
 @functools.lru_cache(maxsize=4)
 def _read(source: DataSource) -> tuple[tuple[Record, ...], tuple[Record, ...]]:
     """Read once per process."""
-    columns = Columns(source.inputs, source.outputs, source.ts, source.time, fill=source.fill, prepare=source.prepare)
+    columns = Columns(
+        source.inputs,
+        source.outputs,
+        source.ts,
+        source.time,
+        fill=source.fill,
+        prepare=source.prepare,
+        time_format=source.time_format,
+    )
     data = read_fit_data(
         [source.train],
         columns,

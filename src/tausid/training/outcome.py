@@ -152,7 +152,8 @@ def _start_of(problem: Problem) -> str:
 
 def _chosen_by(problem: Problem, run: RunState, curves: FoldCurves | None) -> str:
     if curves is not None:
-        return f", chosen by {len(curves.scores)} folds"
+        folds = f"{len(curves.scores)} folds"
+        return f", chosen by {folds}" if run.step == curves.chosen else f"; {folds} allow {curves.chosen}"
     if not problem.split.validation:
         return ""
     if run.best_step:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,8 @@ from tausid.errors import ConfigError
 from tausid.model.model import Model
 
 SECONDS_BETWEEN_LINES = 5.0
+# Columns of a terminal that the bar takes, and the spinner with the blanks between them.
+BAR, SPINNER = 8, 4
 
 
 @dataclass(frozen=True)
@@ -65,42 +68,79 @@ def make_reporter(progress: Callable[[ProgressUpdate], None] | str | None, model
     return _live_line(model) if sys.stderr.isatty() else _plain_lines(model)
 
 
-def describe(update: ProgressUpdate, model: Model) -> str:
-    """The update in one line; the validation error in the output's unit where there is one output."""
+def describe(update: ProgressUpdate, model: Model, left: float | None = None, width: int | None = None) -> str:
+    """What is tried, how good it and the best are, and how long it will still take; what is tried is cut to fit."""
     single = len(model.output_names) == 1
     scale = float(model.scaling.y_std[0]) if single else 1.0
     unit = (model.output_units[0] if single else "normalized") or ""
-    parts = [update.note] if update.note else []
-    parts += [f"{update.unit} {update.step}/{update.max_steps}", f"loss {update.loss:.3g}"]
-    if update.validation == update.validation:  # not NaN: there are validation records
-        parts += [
-            f"held-out RMSE {scale * update.validation:.4g} {unit}".rstrip(),
-            f"best {scale * update.best:.4g}" + (f" at {update.best_step}" if update.unit == "step" else ""),
-        ]
+    parts = [f"{update.unit} {update.step}/{update.max_steps}"]
+    if math.isnan(update.validation):  # nothing is held out
+        parts.append(f"training error {_error(scale * math.sqrt(max(update.loss, 0.0)))} {unit}".rstrip())
+    else:
+        parts.append(f"held out {_error(scale * update.validation)}")
+        parts.append(f"best {_error(scale * update.best)} {unit}".rstrip())
     if update.recoveries:
         parts.append(f"{update.recoveries} recoveries")
-    if update.steps_per_second == update.steps_per_second:
-        speed = _rounded(update.steps_per_second)
-        parts += [f"{speed} {update.unit}s/s", f"{describe_duration(update.seconds_left)} left"]
-    return ", ".join(parts)
+    left = update.seconds_left if left is None else left
+    parts.append("compiling" if math.isnan(left) else f"{describe_duration(left)} left")
+    told = ", ".join(parts)
+    room = None if width is None else width - len(told) - 2
+    return f"{_cut(update.note, room)}, {told}" if update.note and (room is None or room > 4) else told
 
 
-def _rounded(speed: float) -> str:
-    return f"{speed:.0f}" if speed >= 10 else f"{speed:.2g}"
+def _error(value: float) -> str:
+    return "diverged" if math.isinf(value) else f"{value:.3g}"
+
+
+def _cut(text: str, room: int | None) -> str:
+    return text if room is None or len(text) <= room else f"{text[: room - 3].rstrip()}..."
+
+
+class TimeLeft:
+    """The time left, from the share of the work that was finished since the first update of its kind."""
+
+    def __init__(self) -> None:
+        self.unit, self.since, self.first = "", 0.0, 0
+        self.until = math.nan
+
+    def update(self, update: ProgressUpdate, now: float) -> None:
+        """Take note of what was finished."""
+        if update.unit != self.unit or update.step < self.first:
+            self.unit, self.since, self.first = update.unit, now, update.step
+        done = update.step - self.first
+        rest = update.max_steps - update.step
+        seconds = (now - self.since) * rest / done if done else update.seconds_left
+        self.until = now + (0.0 if rest <= 0 else seconds)
+
+    def at(self, now: float) -> float:
+        """Seconds left at a time; not a number before anything was finished."""
+        return max(self.until - now, 0.0) if not math.isnan(self.until) else math.nan
 
 
 @contextlib.contextmanager
 def _live_line(model: Model) -> Iterator[Callable[[ProgressUpdate], None]]:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+    from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task
+    from rich.text import Text
 
-    columns = (SpinnerColumn(), BarColumn(bar_width=20), TextColumn("{task.description}"))
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("training begins", total=None)
+    clock, console = TimeLeft(), Console(stderr=True)
+
+    class Line(ProgressColumn):
+        """The latest update; its time left counts down meanwhile."""
+
+        def render(self, task: Task) -> Text:
+            update = task.fields["update"]
+            if update is None:
+                return Text("training begins")
+            room = console.width - BAR - SPINNER
+            return Text(describe(update, model, clock.at(time.monotonic()), room), no_wrap=True)
+
+    with Progress(SpinnerColumn(), BarColumn(bar_width=BAR), Line(), console=console) as bar:
+        task = bar.add_task("", total=None, update=None)
 
         def report(update: ProgressUpdate) -> None:
-            line = describe(update, model)
-            bar.update(task, total=update.max_steps, completed=update.step, description=line)
+            clock.update(update, time.monotonic())
+            bar.update(task, total=update.max_steps, completed=update.step, update=update)
 
         yield report
 
@@ -108,13 +148,15 @@ def _live_line(model: Model) -> Iterator[Callable[[ProgressUpdate], None]]:
 @contextlib.contextmanager
 def _plain_lines(model: Model) -> Iterator[Callable[[ProgressUpdate], None]]:
     print("training begins", file=sys.stderr, flush=True)
-    last = -SECONDS_BETWEEN_LINES
+    clock, last = TimeLeft(), -SECONDS_BETWEEN_LINES
 
     def report(update: ProgressUpdate) -> None:
         nonlocal last
-        if time.monotonic() - last >= SECONDS_BETWEEN_LINES or update.status != "running":
-            print(describe(update, model), file=sys.stderr, flush=True)
-            last = time.monotonic()
+        now = time.monotonic()
+        clock.update(update, now)
+        if now - last >= SECONDS_BETWEEN_LINES or update.status != "running":
+            print(describe(update, model, clock.at(now)), file=sys.stderr, flush=True)
+            last = now
 
     yield report
 

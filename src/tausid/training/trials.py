@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -250,7 +251,7 @@ class Trials:
             step=len(self.done),
             max_steps=max(self.planned, len(self.done)),
             loss=trial.curve.losses[-1],
-            validation=trial.curve.lowest,
+            validation=math.nan if np.isnan(trial.curve.errors[-1]) else trial.curve.lowest,
             best=best,
             best_step=len(self.done),
             recoveries=0,

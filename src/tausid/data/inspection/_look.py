@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tausid.data.clocks import LOST_STEPS, count_lost, find_gaps
 from tausid.data.inspection._reports import BAND_SHARE, ChannelReport, ClockReport, Inspection, usable
-from tausid.data.inspection._suggestions import suggest
+from tausid.data.inspection._suggestions import suggest, suggest_samples
 from tausid.data.limits import find_limits
+from tausid.data.outliers import find_marks, find_outliers
 from tausid.data.readers import Channel, Channels, Key, Keys, read_channels
 from tausid.data.records import UNIFORM_TOLERANCE, Record
 
@@ -22,6 +24,7 @@ def look(
     outputs: Keys | None = None,
     ts: float | None = None,
     time: Key | None = None,
+    time_format: str | None = None,
 ) -> Inspection:
     """Take a first look at data: what is there, how it was sampled, what is wrong with it, and what to do.
 
@@ -31,6 +34,7 @@ def look(
         outputs: names of the outputs; with these, only the named channels are looked at.
         ts: sampling time in seconds, if it is known.
         time: the channel of time stamps, if it is known.
+        time_format: how dates are written that are no ISO 8601, as for `read`.
 
     Raises:
         DataError: the file is damaged, or an unknown channel was named.
@@ -45,7 +49,19 @@ def look(
         return inspect_channels(Channels.from_record(source))
     if isinstance(source, Channels):
         return inspect_channels(source)
-    return inspect_channels(read_channels(source, inputs=inputs, outputs=outputs, ts=ts, time=time))
+    return inspect_channels(
+        read_channels(source, inputs=inputs, outputs=outputs, ts=ts, time=time, time_format=time_format)
+    )
+
+
+def bad_samples(records: Sequence[Record]) -> list[str]:
+    """Marks for "nothing" and outliers in records, in sentences with the option to type."""
+    found = []
+    for record in records:
+        data = Channels.from_record(record)
+        reports = [_inspect_channel(channel, None) for channel in data.channels]
+        found += [f"{record.name}: {sentence}" for report in reports for sentence in suggest_samples(report, data)]
+    return found
 
 
 def inspect_channels(data: Channels) -> Inspection:
@@ -88,6 +104,7 @@ def _clock_of(stamps: np.ndarray) -> ClockReport | None:
         longest_gap_from=float(t[np.argmax(steps)]) if len(gaps) else None,
         backwards=int((steps <= 0).sum()),
         is_uniform=bool(ts > 0 and np.all(np.abs(steps - ts) <= UNIFORM_TOLERANCE * ts)),
+        repeated=int((steps == 0).sum()),
     )
 
 
@@ -99,6 +116,7 @@ def _inspect_channel(channel: Channel, clock: ClockReport | None) -> ChannelRepo
     )
     if not len(values):
         return report
+    marks, marked, outliers = _strange(channel)
     low, high, mean, std = float(values.min()), float(values.max()), float(values.mean()), float(values.std())
     still_from, longest_still = _longest_run(channel.values)
     levels = len(np.unique(values))
@@ -117,7 +135,19 @@ def _inspect_channel(channel: Channel, clock: ClockReport | None) -> ChannelRepo
         still_from=still_from,
         crest=max(high - mean, mean - low) / std if levels > 1 and std > 0 else None,
         band_hz=_band(channel, clock) if levels > 1 and channel.role != "time" else None,
+        marks=tuple(marks),
+        marked=tuple(marked.tolist()),
+        outliers=tuple(outliers.tolist()),
     )
+
+
+def _strange(channel: Channel) -> tuple[list[float], np.ndarray, np.ndarray]:
+    """Marks for "nothing", where they are, and where other outliers are; a clock has neither."""
+    if channel.role == "time":
+        return [], np.arange(0), np.arange(0)
+    marks = find_marks(channel.values)
+    marked = np.isin(channel.values, marks)
+    return marks, np.flatnonzero(marked), find_outliers(np.where(marked, np.nan, channel.values))
 
 
 def _longest_run(values: np.ndarray) -> tuple[int, int]:

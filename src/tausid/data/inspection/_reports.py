@@ -10,6 +10,7 @@ import numpy as np
 
 from tausid.data.limits import FEW_LEVELS
 from tausid.data.records import LARGEST
+from tausid.display import html_table
 
 # The band of a channel holds this share of its power.
 BAND_SHARE = 0.99
@@ -40,6 +41,9 @@ class ChannelReport:
         still_from: number of the sample at which that stretch begins.
         crest: largest deviation from the mean in standard deviations; None for a constant.
         band_hz: frequency below which 99 % of its power lies; None for a constant or without a uniform clock.
+        marks: values that seem to stand for "nothing", such as -999.
+        marked: numbers of the samples with one of them.
+        outliers: numbers of other samples that are far from their neighbours and from the rest.
         note: why it holds no numbers, if it does not.
     """
 
@@ -61,6 +65,9 @@ class ChannelReport:
     still_from: int = 0
     crest: float | None = None
     band_hz: float | None = None
+    marks: tuple[float, ...] = ()
+    marked: tuple[int, ...] = ()
+    outliers: tuple[int, ...] = ()
     note: str = ""
 
     @property
@@ -98,6 +105,7 @@ class ClockReport:
         longest_gap_from: time stamp before the longest gap; None without gaps.
         backwards: number of time stamps that do not come after the one before.
         is_uniform: whether all steps are equal to within a thousandth.
+        repeated: number of time stamps that are that of the sample before; these are among `backwards`.
     """
 
     samples: int
@@ -112,6 +120,7 @@ class ClockReport:
     longest_gap_from: float | None
     backwards: int
     is_uniform: bool
+    repeated: int = 0
 
 
 @dataclass(frozen=True)
@@ -132,6 +141,15 @@ class Inspection:
     suggestions: tuple[str, ...]
     history: tuple[str, ...] = ()
 
+    def _repr_html_(self) -> str:
+        rows = [
+            (c.name, c.role, c.unit, c.samples, c.missing, _shown(c.minimum), _shown(c.maximum)) for c in self.channels
+        ]
+        header = ("channel", "role", "unit", "samples", "missing", "smallest", "largest")
+        clock = "clock unknown" if self.clock is None else f"Ts = {self.clock.ts:g} s"
+        advice = html_table("What to do", [(sentence,) for sentence in self.suggestions])
+        return html_table(f"{self.name}: {clock}", rows, header=header) + advice
+
     def as_dict(self) -> dict[str, Any]:
         """All of it as plain JSON values."""
         return {
@@ -141,6 +159,10 @@ class Inspection:
             "suggestions": list(self.suggestions),
             "history": list(self.history),
         }
+
+
+def _shown(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
 
 
 def usable(values: np.ndarray) -> np.ndarray:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
+
 import numpy as np
 
 from tausid.data.inspection._reports import BAND_SHARE, ChannelReport, ClockReport, usable
-from tausid.data.readers import Channel, Channels
+from tausid.data.preparation import REPEATED
+from tausid.data.readers import Channel, Channels, in_words
 from tausid.data.records import LARGEST, UNIFORM_TOLERANCE
 
 # Samples per period of the highest frequency in the band that must be left: generously for outputs, which show the
@@ -25,7 +29,7 @@ def suggest(data: Channels, clock: ClockReport | None, reports: tuple[ChannelRep
     said = [
         *_suggest_roles(measured),
         *_suggest_clock(data, clock),
-        *(sentence for report in measured for sentence in _suggest_channel(report, clock)),
+        *(sentence for report in measured for sentence in _suggest_channel(report, clock, data)),
         *_suggest_rate(clock, measured),
     ]
     return said or ["No problem was found: the data are ready for a fit."]
@@ -34,13 +38,18 @@ def suggest(data: Channels, clock: ClockReport | None, reports: tuple[ChannelRep
 def _suggest_roles(measured: list[ChannelReport]) -> list[str]:
     if any(report.role == "output" for report in measured):
         return []
-    names = ", ".join(report.name for report in measured[:12]) or "none with more than one sample"
+    names = ", ".join(shlex.quote(report.name) for report in measured[:12]) or "none with more than one sample"
     return [f"Name the inputs and outputs: --input NAME --output NAME. Channels: {names}."]
 
 
 def _suggest_clock(data: Channels, clock: ClockReport | None) -> list[str]:
     if clock is None:
         return _suggest_time(data)
+    if clock.repeated and clock.repeated == clock.backwards:
+        return [
+            f"Time stands still at {_count(clock.repeated, 'sample')} of {clock.samples}: a logger that wrote them "
+            f'twice, or stamps that are rounded. To keep the first of each: --prepare "{REPEATED}".'
+        ]
     if clock.backwards:
         return [
             f"Time does not increase at {clock.backwards} of {clock.samples} samples: sort the rows, drop repeats, or "
@@ -69,26 +78,48 @@ def _suggest_time(data: Channels) -> list[str]:
                 return [
                     f"Channel {channel.name} holds one number, {value:g}. If it is the sampling time: --ts {value:g}."
                 ]
-    stamps = [channel for channel in data.channels if _like_time(channel)]
+    stamps = [channel for channel in data.channels if like_time(channel)]
     if not stamps:
         return ["The sampling time is not known: give it in seconds, --ts 0.01, or name the channel of time stamps."]
-    return [
-        f"Channel {stamps[0].name} increases from sample to sample. If it is time in seconds: --time {stamps[0].name}."
-    ]
+    name = stamps[0].name
+    return [f"Channel {name} increases from sample to sample. If it is time: --time {shlex.quote(name)}."]
 
 
-def _like_time(channel: Channel) -> bool:
-    """Whether a channel could be time: it increases throughout, and is called so or has equal steps."""
+def like_time(channel: Channel, *, named: bool = False) -> bool:
+    """Whether a channel could be time: it increases, and is called so or, unless `named`, has equal steps."""
     values = channel.values
     if len(values) < 3 or not usable(values).all():
         return False
     steps = np.diff(values)
     called = channel.name.split("/")[-1].split(".")[-1].lower() in TIME_NAMES
-    return bool(np.all(steps > 0) and (called or np.ptp(steps) <= UNIFORM_TOLERANCE * np.median(steps)))
+    equal = not named and np.ptp(steps) <= UNIFORM_TOLERANCE * np.median(steps)
+    return bool(np.all(steps > 0) and (called or equal))
 
 
-def _suggest_channel(report: ChannelReport, clock: ClockReport | None) -> list[str]:
-    name, said = report.name, []
+def suggest_samples(report: ChannelReport, data: Channels) -> list[str]:
+    """What to do about samples that are no measurements."""
+    said = []
+    for mark in report.marks:
+        said.append(
+            f"{report.name} is {mark:g} at {_rows(report.marked, data)}, far from all other samples: a mark for "
+            f'"nothing"? To take it so: --prepare "blank {mark:.9g}".'
+        )
+    if report.outliers:
+        named = f" {shlex.quote(report.name)}" if report.role == "input" else ""
+        said.append(
+            f"{report.name} has {_count(len(report.outliers), 'outlier')}, far from neighbours and range, at "
+            f'{_rows(report.outliers, data)}. A few of them spoil a fit. To leave them out: --prepare "drop-outliers'
+            f'{named}".'
+        )
+    return said
+
+
+def _rows(samples: Sequence[int], data: Channels) -> str:
+    return in_words([i if data.row_numbers is None else data.row_numbers[i] for i in samples], data.row_word)
+
+
+def _suggest_channel(report: ChannelReport, clock: ClockReport | None, data: Channels) -> list[str]:
+    name, said = report.name, suggest_samples(report, data)
     if report.is_constant:
         return [f"{name} is constant at {report.minimum:g}: it says nothing about the plant. Leave it out."]
     if report.missing and report.role == "input":

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tausid.checks import check_choice
+from tausid.data.readers._stamps import read_stamps
 from tausid.data.readers._tables import Column, Key, Keys, Table, find_columns
 from tausid.data.records import Record, make_clock
 from tausid.errors import DataError
@@ -47,21 +48,33 @@ def choose(table: Table, inputs: Keys | None, outputs: Keys | None, *, ts: float
 
 
 def record_from_table(
-    table: Table, choice: Choice, *, units: Mapping[str, str] | None, fill: str | None, name: str | None
+    table: Table,
+    choice: Choice,
+    *,
+    units: Mapping[str, str] | None,
+    fill: str | None,
+    name: str | None,
+    time_format: str | None = None,
+    drop_repeated: bool = False,
 ) -> Record:
-    """A record of the chosen columns."""
+    """A record of the chosen columns; samples whose time stamp is that of the one before may be dropped."""
     if fill is not None:
         check_choice("fill", fill, FILLS)
     channels = (*choice.inputs, *choice.outputs)
-    columns = (*channels, *(() if choice.time is None else (choice.time,)))
-    if table.check is not None:
-        table.check(columns)
-    numbers = {i: table.columns[i].load() for i in columns}
+    numbers = {i: table.columns[i].load() for i in channels}
+    said: list[str] = []
+    if choice.time is not None:
+        numbers[choice.time], how = read_stamps(table, choice.time, time_format)
+        said += [how] if how else []
+    if table.check is not None:  # of dates not: they have points of their own
+        table.check([i for i in numbers if i in channels or not said])
     samples = _count_samples(table, numbers, channels)
-    stamps = None if choice.time is None else numbers[choice.time][:samples]
-    if stamps is not None and choice.time is not None:
-        _check_known(table, choice.time, stamps, role="time")
-    clock = make_clock(samples, ts=choice.ts, t=stamps)
+    if choice.time is not None:
+        _check_known(table, choice.time, numbers[choice.time][:samples], role="time")
+        if drop_repeated:
+            numbers, dropped = _drop_repeated(numbers, choice.time, samples)
+            samples, said = samples - dropped, [*said, f"drop-repeated-times: {dropped} of {samples} samples"]
+    clock = make_clock(samples, ts=choice.ts, t=None if choice.time is None else numbers[choice.time][:samples])
     u, filled = _stack_inputs(table, choice.inputs, numbers, clock, fill)
     y = _stack(numbers, choice.outputs, samples)
     for place, i in enumerate(choice.outputs):
@@ -76,7 +89,13 @@ def record_from_table(
         units=units if units is not None else _own_units(table, channels, labels),
         name=table.name if name is None else name,
     )
-    return replace(record, history=filled)
+    return replace(record, history=(*said, *filled))
+
+
+def _drop_repeated(numbers: Mapping[int, np.ndarray], time: int, samples: int) -> tuple[dict[int, np.ndarray], int]:
+    """The samples without those whose time stamp is that of the sample before, and how many these are."""
+    new = np.append(True, np.diff(numbers[time][:samples]) != 0)
+    return {i: values[:samples][new] for i, values in numbers.items()}, int((~new).sum())
 
 
 def _labels(columns: Sequence[Column]) -> list[str]:

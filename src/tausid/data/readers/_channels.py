@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,8 @@ import numpy as np
 
 from tausid.data.readers._assemble import Choice, choose
 from tausid.data.readers._read import open_table
-from tausid.data.readers._tables import Column, Key, Keys
+from tausid.data.readers._stamps import is_date, read_stamps
+from tausid.data.readers._tables import Key, Keys, Table
 from tausid.data.records import Record
 from tausid.errors import DataError
 from tausid.shapes import Float
@@ -44,12 +46,16 @@ class Channels:
         channels: the channels.
         ts: the sampling time in seconds, if it is known.
         history: what was done to the channels since they were measured.
+        row_word: what a sample is called: `line` of a text file, or `sample`.
+        row_numbers: number of each sample; by default they count from zero.
     """
 
     name: str
     channels: tuple[Channel, ...]
     ts: float | None = None
     history: tuple[str, ...] = ()
+    row_word: str = "sample"
+    row_numbers: Sequence[int] | None = None
 
     @classmethod
     def from_record(cls, record: Record) -> Channels:
@@ -75,6 +81,7 @@ def read_channels(
     outputs: Keys | None = None,
     ts: float | None = None,
     time: Key | None = None,
+    time_format: str | None = None,
 ) -> Channels:
     """Read the channels of a file as they are, to look at them.
 
@@ -84,6 +91,7 @@ def read_channels(
         outputs: names or positions of the outputs; with these, only the named channels are read.
         ts: sampling time in seconds, if it is known.
         time: name or position of the time stamps, if it is known.
+        time_format: how dates are written that are no ISO 8601, as for `read`.
 
     Returns:
         All channels, also those that hold text or nothing.
@@ -104,8 +112,10 @@ def read_channels(
         if choice.time is not None:
             roles[choice.time] = "time"
         shown = _in_order(choice) if outputs is not None else range(len(table.columns))
-        channels = tuple(_channel(table.columns[i], roles.get(i, "")) for i in shown)
-        return Channels(table.name, channels, choice.ts)
+        found = [_channel(table, i, roles.get(i, ""), time_format) for i in shown]
+        said = tuple(f"{channel.name}: {how}" for channel, how in found if how)
+        channels = tuple(channel for channel, _ in found)
+        return Channels(table.name, channels, choice.ts, said, table.row_word, table.row_numbers)
 
 
 def _in_order(choice: Choice) -> list[int]:
@@ -114,10 +124,20 @@ def _in_order(choice: Choice) -> list[int]:
     return list(dict.fromkeys((*time, *choice.inputs, *choice.outputs)))
 
 
-def _channel(column: Column, role: str) -> Channel:
+def _channel(table: Table, index: int, role: str, time_format: str | None) -> tuple[Channel, str]:
+    """A channel, and how its dates were read if it holds any."""
+    column = table.columns[index]
     try:
-        return Channel(column.name, column.load(), column.unit, role)
+        if role == "time":
+            values, how = read_stamps(table, index, time_format)
+            return Channel(column.name, values, "s", role), how
+        return Channel(column.name, column.load(), column.unit, role), ""
     except DataError as error:
         if role:
             raise
-        return Channel(column.name, np.empty(0), column.unit, role, str(error))
+        try:  # dates have no role while nobody has said that they are time
+            values, how = read_stamps(table, index, time_format)
+        except DataError as no_date:
+            like_date = column.texts is not None and any(map(is_date, column.texts()[:1]))
+            return Channel(column.name, np.empty(0), column.unit, role, str(no_date if like_date else error)), ""
+        return Channel(column.name, values, "s", role), how

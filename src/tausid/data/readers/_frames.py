@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tausid.data.readers._tables import Column, Table, as_data_error, as_numbers
+from tausid.data.readers._tables import Column, Table, as_data_error, as_numbers, with_units
 from tausid.errors import DataError, MissingExtraError
 from tausid.shapes import Float
 
@@ -27,19 +27,33 @@ def table_from_frame(frame: Any) -> Table:
     index = getattr(frame, "index", None)
     if index is not None and isinstance(getattr(index, "name", None), str):
         columns.append(Column(index.name, functools.partial(_index_numbers, index, source)))
-    return Table(source, "dataframe", tuple(columns), word="column", row_word="row")
+    return Table(source, "dataframe", with_units(columns), word="column", row_word="row")
 
 
 def _frame_column(frame: Any, position: int, name: str, source: str) -> Column:
-    return Column(name, functools.partial(_frame_numbers, frame, position, f"column {name!r} of {source}"))
+    series = functools.partial(_series, frame, position)
+    called = f"column {name!r} of {source}"
+    return Column(name, lambda: _frame_numbers(series(), called), texts=lambda: _texts(series()))
 
 
-def _frame_numbers(frame: Any, position: int, called: str) -> Float[np.ndarray, " N"]:
+def _series(frame: Any, position: int) -> Any:
     if hasattr(frame, "iloc"):
-        return _pandas_numbers(frame.iloc[:, position], called)
-    if hasattr(frame, "to_series"):
-        return as_numbers(frame.to_series(position).to_numpy(), called, "row {}".format)
-    return arrow_numbers(frame.column(position), called)
+        return frame.iloc[:, position]
+    return frame.to_series(position) if hasattr(frame, "to_series") else frame.column(position)
+
+
+def _frame_numbers(series: Any, called: str) -> Float[np.ndarray, " N"]:
+    if hasattr(series, "iloc"):
+        return _pandas_numbers(series, called)
+    if hasattr(series, "combine_chunks"):  # arrow's
+        return arrow_numbers(series, called)
+    return as_numbers(series.to_numpy(), called, "row {}".format)
+
+
+def _texts(series: Any) -> list[str]:
+    """The cells of a column of text, blank where one is missing."""
+    cells = series.to_pylist() if hasattr(series, "to_pylist") else series.to_list()
+    return [cell if isinstance(cell, str) else "" for cell in cells]
 
 
 def _pandas_numbers(series: Any, called: str) -> Float[np.ndarray, " N"]:
@@ -76,11 +90,25 @@ def table_from_parquet(path: Path) -> Table:
     parquet = _import_parquet()
     with as_data_error(path, "a Parquet file"), parquet.ParquetFile(path) as file:
         names = [str(name) for name in file.schema_arrow.names]
-    columns = tuple(Column(name, functools.partial(_parquet_numbers, path, name)) for name in names)
-    return Table(f"'{path}'", path.stem, columns, word="column", row_word="row")
+    columns = [
+        Column(
+            name,
+            functools.partial(_parquet_numbers, path, name),
+            texts=functools.partial(_parquet_texts, path, name),
+        )
+        for name in names
+    ]
+    return Table(f"'{path}'", path.stem, with_units(columns), word="column", row_word="row")
 
 
 def _parquet_numbers(path: Path, name: str) -> Float[np.ndarray, " N"]:
+    return arrow_numbers(_parquet_column(path, name), f"column {name!r} of '{path}'")
+
+
+def _parquet_texts(path: Path, name: str) -> list[str]:
+    return _texts(_parquet_column(path, name))
+
+
+def _parquet_column(path: Path, name: str) -> Any:
     with as_data_error(path, "a whole Parquet file"), _import_parquet().ParquetFile(path) as file:
-        column = file.read(columns=[name], use_threads=False).column(name)
-        return arrow_numbers(column, f"column {name!r} of '{path}'")
+        return file.read(columns=[name], use_threads=False).column(name)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import datetime
 import difflib
+import re
 import stat
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,6 +24,8 @@ Keys: TypeAlias = Key | Sequence[Key]
 # Messages list at most so many stretches of rows, and at most so many names.
 LISTED_STRETCHES = 5
 LISTED_NAMES = 40
+# A name with its unit at the end, in brackets: `level (V)`, `Drehzahl [1/min]`; `u (1)` has none.
+_UNIT = re.compile(r"(.*\S)\s*[\[(](?!\d+[\])])([^\[\]()]{1,12})[\])]")
 
 
 @dataclass(frozen=True)
@@ -32,8 +35,10 @@ class Column:
     name: str  # its full name, unique in a well-made file: `bench.u`, `run1/pump`
     load: Callable[[], Float[np.ndarray, " N"]]  # gives its numbers, NaN where one is missing; DataError if it has none
     label: str = ""  # its short name, which the record's channel gets; by default the full one
+    written: str = ""  # its name as the file writes it, with its unit
     unit: str = ""  # its unit, if the file says it
     show: Callable[[int], str] | None = None  # a cell as messages quote it; by default its number
+    texts: Callable[[], Sequence[str]] | None = None  # gives its cells as text, where time stamps may be text
 
     @property
     def short(self) -> str:
@@ -70,12 +75,17 @@ class Table:
     def rows(self, indices: Sequence[int] | np.ndarray) -> str:
         """Rows in words, as `line 3` or `lines 3, 7 to 9 (4 in all)`."""
         numbers = [int(i) if self.row_numbers is None else self.row_numbers[int(i)] for i in indices]
-        stretches = _stretches(numbers)
-        shown = [str(a) if a == b else f"{a} to {b}" for a, b in stretches[:LISTED_STRETCHES]]
-        more = ", ..." if len(stretches) > LISTED_STRETCHES else ""
-        if len(numbers) == 1:
-            return f"{self.row_word} {shown[0]}"
-        return f"{self.row_word}s {', '.join(shown)}{more} ({len(numbers)} in all)"
+        return in_words(numbers, self.row_word)
+
+
+def in_words(numbers: Sequence[int], word: str = "sample") -> str:
+    """Numbers of rows in words, as `line 3` or `lines 3, 7 to 9 (4 in all)`."""
+    stretches = _stretches(numbers)
+    shown = [str(a) if a == b else f"{a} to {b}" for a, b in stretches[:LISTED_STRETCHES]]
+    more = ", ..." if len(stretches) > LISTED_STRETCHES else ""
+    if len(numbers) == 1:
+        return f"{word} {shown[0]}"
+    return f"{word}s {', '.join(shown)}{more} ({len(numbers)} in all)"
 
 
 def _stretches(numbers: Sequence[int]) -> list[tuple[int, int]]:
@@ -89,6 +99,22 @@ def _stretches(numbers: Sequence[int]) -> list[tuple[int, int]]:
     return runs
 
 
+def with_units(columns: Sequence[Column]) -> tuple[Column, ...]:
+    """The columns with the units that stand in their names: `level (V)` is called `level` and has the unit V.
+
+    Names that would no longer differ without what is in brackets stay as they are, as `tank (left)` and
+    `tank (right)`.
+    """
+    split = [_UNIT.fullmatch(column.name) for column in columns]
+    short = [match[1] if match else column.name for match, column in zip(split, columns, strict=True)]
+    return tuple(
+        replace(column, name=match[1], written=column.name, unit=column.unit or match[2].strip())
+        if match and short.count(match[1]) == 1
+        else column
+        for match, column in zip(split, columns, strict=True)
+    )
+
+
 def find_columns(table: Table, keys: Keys) -> list[int]:
     """Positions of the columns that names or numbers stand for."""
     wanted = [keys] if isinstance(keys, str | int) else list(keys)
@@ -96,13 +122,13 @@ def find_columns(table: Table, keys: Keys) -> list[int]:
 
 
 def _find(table: Table, key: Key) -> tuple[int, ...]:
-    """By full name, by the name of a matrix, by short name, by position, in this order."""
+    """By full name, by the name of a matrix, by short name or as it is written, by position, in this order."""
     if isinstance(key, str):
         name = key.strip()
         named = [i for i, column in enumerate(table.columns) if column.name == name]
         if not named and name in table.groups:
             return table.groups[name]
-        named = named or [i for i, column in enumerate(table.columns) if column.label == name]
+        named = named or [i for i, column in enumerate(table.columns) if name in (column.label, column.written)]
         if len(named) > 1:
             raise _ambiguous(table, name, named)
         if named:

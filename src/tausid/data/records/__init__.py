@@ -1,6 +1,6 @@
 """What was measured, in physical units: one record of inputs, outputs and time, and sets of them."""
 
-from tausid.data.records._convert import as_columns, as_floats, make_clock, numbered
+from tausid.data.records._convert import as_columns, as_floats, make_clock, numbered, unnamed
 from tausid.data.records._record import UNIFORM_TOLERANCE, Record, Records
 from tausid.data.records._rules import LARGEST
 from tausid.data.records._sets import Dataset, as_records, check_same_channels
@@ -17,4 +17,5 @@ __all__ = [
     "check_same_channels",
     "make_clock",
     "numbered",
+    "unnamed",
 ]

@@ -69,6 +69,11 @@ def numbered(letter: str, count: int) -> tuple[str, ...]:
     return (letter,) if count == 1 else tuple(f"{letter}{i + 1}" for i in range(count))
 
 
+def unnamed(nu: int, ny: int) -> tuple[str, ...]:
+    """The names of all channels where none are given."""
+    return (*numbered("u", nu), *numbered("y", ny))
+
+
 def units_of(
     names_u: tuple[str, ...], names_y: tuple[str, ...], units: Mapping[str, str] | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -16,6 +16,7 @@ from tausid.data.records._convert import (
     make_clock,
     numbered,
     units_of,
+    unnamed,
 )
 from tausid.data.records._rules import (
     check_inputs,
@@ -83,7 +84,7 @@ class Record:
     def from_arrays(
         cls,
         u: ArrayLike,
-        y: ArrayLike,
+        y: ArrayLike | None,
         *,
         ts: float | None = None,
         t: ArrayLike | None = None,
@@ -96,7 +97,7 @@ class Record:
 
         Args:
             u: inputs, shape (N,) or (N, nu).
-            y: outputs, shape (N,) or (N, ny).
+            y: outputs, shape (N,) or (N, ny); None for inputs alone, which can be simulated and nothing else.
             ts: sampling time in seconds; the record then starts at t = 0.
             t: time stamps in seconds, instead of `ts`.
             input_names: names of the inputs; by default `u`, or `u1`, `u2`, ...
@@ -111,7 +112,8 @@ class Record:
             >>> Record.from_arrays([0.0, 1.0, 1.0], [0.0, 0.1, 0.3], ts=4.0).t
             array([0., 4., 8.])
         """
-        inputs, outputs = as_columns(u, "u"), as_columns(y, "y")
+        inputs = as_columns(u, "u")
+        outputs = np.zeros((len(inputs), 0)) if y is None else as_columns(y, "y")
         names_u = tuple(input_names) if input_names is not None else numbered("u", inputs.shape[1])
         names_y = tuple(output_names) if output_names is not None else numbered("y", outputs.shape[1])
         units_u, units_y = units_of(names_u, names_y, units)
@@ -157,6 +159,21 @@ class Record:
         """Whether all time steps are equal to within a thousandth."""
         steps = np.diff(self.t)
         return bool(max(steps.max() - self.ts, self.ts - steps.min()) <= UNIFORM_TOLERANCE * self.ts)
+
+    @property
+    def is_unnamed(self) -> bool:
+        """Whether its channels have the names that they get where none are given."""
+        return (*self.input_names, *self.output_names) == unnamed(self.nu, self.ny)
+
+    def renamed(self, *, inputs: Sequence[str] | None = None, outputs: Sequence[str] | None = None) -> Record:
+        """The record with other names of its channels, such as those that a model knows them by.
+
+        Args:
+            inputs: one name per input; by default as they are.
+            outputs: one name per output; by default as they are.
+        """
+        names_u = self.input_names if inputs is None else tuple(inputs)
+        return replace(self, input_names=names_u, output_names=self.output_names if outputs is None else tuple(outputs))
 
     def part(self, start: int, stop: int, *, name: str | None = None) -> Record:
         """Samples `start` to `stop - 1` as a record of their own, time stamps kept; a view, not a copy.

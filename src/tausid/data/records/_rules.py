@@ -18,6 +18,8 @@ def check_samples(u: np.ndarray, y: np.ndarray, t: np.ndarray, record: str) -> N
                 f"`{field}` of {record!r} must have {dimensions} dimension(s), time first; got {values.ndim}. "
                 "Use Record.from_arrays for one-dimensional signals."
             )
+    if y.shape[1] + u.shape[1] < 1:
+        raise DataError(f"record {record!r} must have at least one channel; got none. Name an output.")
     n_u, n_y, n_t = len(u), len(y), len(t)
     if not n_u == n_y == n_t:
         raise DataError(
@@ -26,8 +28,6 @@ def check_samples(u: np.ndarray, y: np.ndarray, t: np.ndarray, record: str) -> N
         )
     if n_t < 2:
         raise DataError(f"record {record!r} must have at least two samples; got {n_t}. Measure longer.")
-    if y.shape[1] < 1:
-        raise DataError(f"record {record!r} must have at least one output; got none. Name an output.")
 
 
 def check_labels(kind: str, n: int, *, names: tuple[str, ...], units: tuple[str, ...]) -> None:
@@ -60,7 +60,8 @@ def check_time(t: np.ndarray, record: str) -> None:
         row = int(backwards[0])
         raise DataError(
             f"time of {record!r} must increase from sample to sample; sample {row} is at {t[row]:g} s and sample "
-            f"{row + 1} at {t[row + 1]:g} s. Sort the rows, drop repeats, or split into several records."
+            f"{row + 1} at {t[row + 1]:g} s. Sort the rows, drop repeats "
+            "(--prepare drop-repeated-times), or split into several records."
         )
 
 

@@ -56,6 +56,8 @@ def as_records(records: Records) -> tuple[Record, ...]:
                 f"`records` must hold only Record objects; got {type(item).__name__}. "
                 "Make one with Record.from_arrays or tausid.read_csv."
             )
+        if not item.ny:
+            raise DataError(f"record {item.name!r} must have at least one output; got none. Name an output.")
     return several
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from tausid.errors import DataError
 from tausid.linear import FrequencyResponse, LinearModel
+from tausid.linear.order import OrderEstimate
 from tausid.results.plots._style import MEASURED, RESIDUAL, SERIES, SIMULATED, new_figure, styled
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 # The response is drawn from this share of the slowest pole's frequency on.
 SLOWEST = 0.03
+# A pole with a smaller imaginary part than this share of its size is real.
+REAL = 1e-9
 
 
 @styled
@@ -56,12 +59,38 @@ def plot_bla(model: LinearModel, response: FrequencyResponse | None = None) -> F
     return figure
 
 
+@styled
+def plot_order(estimate: OrderEstimate) -> Figure:
+    """Errors of linear models on held-out samples over their number of states.
+
+    Args:
+        estimate: from `estimate_order`.
+    """
+    figure = new_figure(3.2)
+    panel = figure.add_subplot()
+    orders = sorted(estimate.errors)
+    panel.plot(orders, [100 * estimate.errors[order] for order in orders], "o-", color=MEASURED)
+    panel.axvline(estimate.order, color=SIMULATED, linewidth=1.6, linestyle="--", label=f"{estimate.order} states")
+    panel.set_xticks(orders)
+    panel.set_ylim(bottom=0.0)
+    panel.set_title("linear models on held-out samples")
+    panel.set_xlabel("number of states")
+    panel.set_ylabel("error (% of deviation)")
+    panel.legend()
+    return figure
+
+
 def draw_poles(panel: Axes, poles: np.ndarray) -> None:
     """Poles in the complex plane."""
-    panel.plot(poles.real, poles.imag, "x", color=RESIDUAL, markersize=9, markeredgewidth=2)
+    imaginary = np.where(np.abs(poles.imag) > REAL * np.abs(poles), poles.imag, 0.0)
+    panel.plot(poles.real, imaginary, "x", color=RESIDUAL, markersize=9, markeredgewidth=2)
+    if not imaginary.any():  # an axis made of rounding errors says nothing
+        reach = float(np.max(np.abs(poles)))
+        panel.set_ylim(-reach, reach)
     panel.axhline(0.0, color=MEASURED, linewidth=0.6)
     panel.axvline(0.0, color=MEASURED, linewidth=0.6)
     panel.margins(0.2)
+    panel.locator_params(axis="x", nbins=5)
     panel.set_title("poles of the linear approximation")
     panel.set_xlabel("real part (1/s)")
     panel.set_ylabel("imaginary part (1/s)")

@@ -83,7 +83,7 @@ def plot_band(
         label: what the band is, such as `mean +- 2 deviations of 5 models`.
 
     Returns:
-        The figure, one panel per output.
+        The figure, two panels per output: the outputs, and the residual of the mean.
 
     Raises:
         DataError: the band has another shape than the mean.
@@ -93,10 +93,11 @@ def plot_band(
             f"`low` and `high` must have the mean's shape, {mean.y.shape}; got {np.shape(low)} and {np.shape(high)}. "
             "Compute all three from the same simulations."
         )
-    figure = new_figure(0.6 + 2.8 * record.ny)
-    panels = figure.subplots(record.ny, 1, sharex=True, squeeze=False)[:, 0]
+    figure = new_figure(0.6 + 3.6 * record.ny)
+    panels = figure.subplots(2 * record.ny, 1, sharex=True, height_ratios=[3, 1.3] * record.ny, squeeze=False)[:, 0]
     for channel, name in enumerate(output_labels(record.output_names, record.output_units)):
-        panel = panels[channel]
+        panel = panels[2 * channel]
+        _draw_residuals(panels[2 * channel + 1], record, {"mean": mean}, channel)
         shade = {"color": SIMULATED, "alpha": 0.3, "linewidth": 0}
         panel.fill_between(mean.t, low[:, channel], high[:, channel], label=plain(label), **shade)
         panel.plot(record.t, record.y[:, channel], color=MEASURED, linewidth=1.4, label="measured")
@@ -105,6 +106,7 @@ def plot_band(
         legend_above(panel)
     panels[0].set_title(plain(record.name))
     panels[-1].set_xlabel("time (s)")
+    figure.align_ylabels()
     return figure
 
 

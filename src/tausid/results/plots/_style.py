@@ -18,12 +18,16 @@ from tausid.storage import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 P = ParamSpec("P")
 
 PICTURES = (".png", ".svg", ".pdf")
 WIDTH = 9.0  # inches, of every figure
+LEAST_TICKS = 3
+# Words on a panel, over lines that would strike through them.
+OVER_LINES: Any = {"zorder": 5, "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85}}
 MEASURED, SIMULATED, RESIDUAL = "#222222", "#d55e00", "#0072b2"
 GRID, FAINT = "#d9d9d9", "#777777"
 # Colour and dashes of the first, second, ... model in one panel.
@@ -66,9 +70,33 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
                 'figures need matplotlib, which is not installed. Install it with pip install "tausid[plots]".'
             ) from None
         with matplotlib.rc_context(LOOK):
-            return draw(*args, **kwargs)
+            figure = draw(*args, **kwargs)
+            for panel in figure.axes:
+                _tick(panel.xaxis)
+                _tick(panel.yaxis)
+            return figure
 
     return drawn
+
+
+def _tick(axis: Axis) -> None:
+    """At least three ticks with numbers, where an axis has any: one or two say little of its scale."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, ScalarFormatter
+
+    locator = axis.get_major_locator()
+    if isinstance(locator, MaxNLocator):
+        locator.set_params(min_n_ticks=LEAST_TICKS)
+    elif isinstance(locator, LogLocator) and _ticks(axis) < LEAST_TICKS:
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        if _ticks(axis) < LEAST_TICKS:
+            axis.set_major_locator(MaxNLocator(5, min_n_ticks=LEAST_TICKS))
+        axis.set_major_formatter(ScalarFormatter())
+        axis.set_minor_locator(NullLocator())
+
+
+def _ticks(axis: Axis) -> int:
+    low, high = sorted(axis.get_view_interval())
+    return sum(low <= place <= high for place in axis.get_majorticklocs())
 
 
 def new_figure(height: float, width: float = WIDTH) -> Figure:

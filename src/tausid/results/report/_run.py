@@ -56,11 +56,32 @@ def run_page(run: Run) -> str:
         command=run.command,
         sources=run.sources,
         model_file=RunFolder("").model_file.name,
-        inputs=run.model.input_names,
-        outputs=run.model.output_names,
-        ts=run.model.ts,
+        held_out=_held_out(run),
+        reading=_reading(run),
         seed=run.model.provenance.get("seed"),
     )
+
+
+def _held_out(run: Run) -> str:
+    """What chose the model, in words."""
+    validation, folds = run.model.provenance.get("validation"), run.model.provenance.get("folds")
+    if validation:
+        return f"the best step was chosen by free runs over {', '.join(validation)}"
+    if folds is not None:
+        return (
+            f"structure and length of the training were chosen by free runs over {len(folds['scores'])} folds of them"
+        )
+    return "nothing was held out to choose a step by"
+
+
+def _reading(run: Run) -> dict[str, Any]:
+    """How data were read, or would be where that is not known."""
+    name, options = run.reading.get("name", "new.csv"), dict(run.reading)
+    options.pop("name", None)
+    if not run.reading:
+        ts = int(run.model.ts) if float(run.model.ts).is_integer() else run.model.ts
+        options = {"inputs": list(run.model.input_names), "outputs": list(run.model.output_names), "ts": ts}
+    return {"name": name, "options": options}
 
 
 def _test_residuals(experiment: Experiment) -> ResidualTest | str:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from tausid.data.inspection import bad_samples
 from tausid.data.records import Record
 from tausid.results.report._html import number, share
 from tausid.results.residuals import ResidualTest
 from tausid.results.runs import Experiment, Run
-from tausid.training.parts import Folds
 from tausid.training.run_state import Status
 
 # Least fit in percent for each word. A fit of 85 % leaves an error of 15 % of the output's deviation.
@@ -22,6 +22,8 @@ RATINGS = ((95.0, "Excellent"), (85.0, "Good"), (70.0, "Fair"), (50.0, "Rough"),
 PRAISED = 0.5
 # An error this much larger on new data than on training data is worth a word.
 GAP = 1.5
+# A training error this much larger than the test error is an alarm: training minimized it.
+ALARM = 2.0
 # A best step within this share of the last one means that training may not have ended.
 UNFINISHED = 0.05
 # Models that agree within this share of the outputs' deviation are trusted, and beyond that one are not.
@@ -66,12 +68,15 @@ def judge(run: Run, tests: Sequence[ResidualTest | str]) -> Verdict:
     fit = score.fit_percent[output]
     word = next(word for least, word in RATINGS if fit >= least) if np.isfinite(fit) else "Unusable"
     level = GOOD if fit >= 85 else NOTE if fit >= 50 else BAD
+    if judged.role != "test":  # not to be taken for what it says of new data
+        word, level = f"{word} on its training data", NOTE if level == GOOD else level
     linear = run.linear_rmse
     gauge = {"this model": max(fit, 0.0)} if np.isfinite(fit) else {"this model": 0.0}
     if linear is not None:
         gauge["linear model"] = max(100.0 * (1.0 - linear[output] / score.rmse[output] * score.nrmse[output]), 0.0)
     checks = (
         _check_data(run),
+        *(Check(NOTE, sentence) for sentence in bad_samples([e.record for e in run.experiments])),
         *_check_gap(run, list(score.nrmse).index(output)),
         *_check_linear(judged, output, linear),
         *_check_residuals(tests),
@@ -116,7 +121,10 @@ def _check_gap(run: Run, output: int) -> Iterator[Check]:
     if not np.isfinite([train, test]).all() or train == 0:
         return
     words = f"{share(train)} of the standard deviation on the training record, {share(test)} on the test record"
-    if test > GAP * train:
+    if train > ALARM * test:
+        yield Check(BAD, f"The error is {train / test:.1f} times as large on the training record: {words}. Its data "
+                           "are worse: look for outliers, other operating points, or another plant.")  # fmt: skip
+    elif test > GAP * train:
         yield Check(NOTE, f"The error is {test / train:.1f} times as large on new data: {words}. More varied "
                             "training data, a smaller network or earlier stopping may help.")  # fmt: skip
     elif test < PRAISED:
@@ -127,7 +135,8 @@ def _check_linear(judged: Experiment, output: str, linear: Mapping[str, float] |
     if linear is None or judged.score.status != "ok":
         return
     own, other, unit = judged.score.rmse[output], linear[output], _unit(judged.record, output)
-    words = f"the best linear model of the same data has an RMSE of {number(other, 3)}{unit}"
+    how = "" if judged.record.is_uniform else " (on a uniform clock, onto which the record was interpolated)"
+    words = f"the best linear model of the same data has an RMSE of {number(other, 3)}{unit}{how}"
     if own < 0.9 * other:
         factor = f"{other / own:.1f} times smaller than a linear model's" if own > 0 else "gone"
         yield Check(GOOD, f"The error is {factor}: {words}.")
@@ -175,10 +184,13 @@ def _check_training(run: Run) -> Check:
     status, steps, best = (run.summary.get(name) for name in ("status", "steps", "best_step"))
     if status == Status.DIVERGED:
         return Check(BAD, f"Training diverged: {run.summary.get('message', '')}")
-    most, holdout = run.recipe.trainer.most, run.recipe.holdout
+    folds, most = run.model.provenance.get("folds"), run.recipe.trainer.most
     early = isinstance(steps, int) and steps < (1 - UNFINISHED) * most
-    if isinstance(holdout, Folds) and status == Status.COMPLETED and early:
-        return Check(GOOD, f"{holdout.count} folds of the training data chose {steps} of at most {most} steps.")
+    if folds is not None and status == Status.COMPLETED and early:
+        chose = f"{len(folds['scores'])} folds of the training data"
+        if steps == folds["chosen"]:
+            return Check(GOOD, f"{chose} chose {steps} of at most {most} steps.")
+        return Check(GOOD, f"The final fit ended after {steps} steps; {chose} allow {folds['chosen']}.")
     validated = any(np.isfinite(row.validation) for row in run.history)
     if not validated:
         return Check(NOTE, f"Trained for {steps} steps without validation: the model is that of the last step.")

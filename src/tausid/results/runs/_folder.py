@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tausid.errors import StorageError, TausidError
-from tausid.model.ensembles import AnyModel, load_model
+from tausid.model.ensembles import MODEL_FILE, AnyModel, load_model
 from tausid.model.physics import AbstractPhysics
 from tausid.results.runs._experiments import from_arrays, to_arrays
 from tausid.results.runs._history import COLUMNS, from_cells, to_cells
@@ -35,7 +35,7 @@ class RunFolder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.model_file = self.path / "model.safetensors"
+        self.model_file = self.path / MODEL_FILE
         self.records_file = self.path / "records.safetensors"
         self.history_file = self.path / "history.csv"
         self.summary_file = self.path / "result.json"
@@ -75,6 +75,7 @@ class RunFolder:
             "data": run.name,
             "command": run.command,
             "sources": dict(run.sources),
+            "reading": dict(run.reading),
         }
         write_text(self.summary_file, json.dumps(summary, indent=2) + "\n")
         return summary
@@ -95,6 +96,7 @@ class RunFolder:
             command=str(summary.get("command", "")),
             sources=dict(summary.get("sources", {})),
             linear_rmse=summary.get("linear_rmse"),
+            reading=dict(summary.get("reading", {})),
         )
 
     def load_model(self, *, physics: AbstractPhysics | type[AbstractPhysics] | None = None) -> AnyModel:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tausid.data.clocks import on_one_clock
 from tausid.data.records import Record, Records, as_records
 from tausid.errors import TausidError
 from tausid.model.course import Simulation
@@ -56,6 +57,7 @@ class Run:
         sources: sha256 of each data file by its name.
         linear_rmse: RMSE of the best linear approximation of the training records over the first test record (or the
             training record without one), by output; None where there is none.
+        reading: how the data were read: their `name`, and the arguments of `tausid.read`; empty where not known.
     """
 
     model: AnyModel
@@ -66,6 +68,7 @@ class Run:
     command: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
     linear_rmse: Mapping[str, float] | None = None
+    reading: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_result(
@@ -128,15 +131,20 @@ def _scores(experiments: Sequence[Experiment]) -> Scores:
 
 
 def linear_rmse(recipe: Recipe, train: Sequence[Record], experiments: Sequence[Experiment]) -> dict[str, float] | None:
-    """RMSE of the best linear approximation of the training records, or of their beginnings, over the judged one."""
+    """RMSE of the best linear approximation of the training records, or of their beginnings, over the judged one.
+
+    A record without a uniform clock is interpolated onto one.
+    """
     from tausid.training.start import approximate  # late: simulations need nothing of it
 
     judged = next((e for e in experiments if e.role == "test"), experiments[0])
     parts = [record.part(0, LINEAR_SAMPLES // len(train)) for record in train]
     try:
-        simulated = approximate(parts, recipe).simulate(judged.record)
+        linear = approximate(parts, recipe)
+        record = on_one_clock([judged.record], hold=linear.hold, ts=linear.ts)[0]
+        simulated = linear.simulate(record)
     except (TausidError, np.linalg.LinAlgError):
         return None
-    first = judged.score.n_skipped
-    errors = np.sqrt(np.nanmean((judged.record.y[first:] - simulated[first:]) ** 2, axis=0))
+    scored = record.t >= judged.record.t[judged.score.n_skipped]
+    errors = np.sqrt(np.nanmean((record.y[scored] - simulated[scored]) ** 2, axis=0))
     return dict(zip(judged.record.output_names, errors.tolist(), strict=True)) if np.isfinite(errors).all() else None
