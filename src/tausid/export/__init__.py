@@ -1,0 +1,8 @@
+"""Models outside of tausid: one description of a model, and what is written from it.
+
+`describe` turns a model into plain arrays and a short list of operations; `interpreter` computes with these by numpy,
+and is the reference of every target.
+"""
+
+from tausid.export.description import Description as Description
+from tausid.export.description import describe as describe
