@@ -6,3 +6,4 @@ and is the reference of every target.
 
 from tausid.export.description import Description as Description
 from tausid.export.description import describe as describe
+from tausid.export.writing import write_model as write_model
