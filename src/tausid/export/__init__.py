@@ -4,6 +4,8 @@
 and is the reference of every target.
 """
 
+from tausid.export.casadi_files import to_casadi as to_casadi
 from tausid.export.description import Description as Description
 from tausid.export.description import describe as describe
+from tausid.export.onnx_files import to_onnx as to_onnx
 from tausid.export.writing import write_model as write_model

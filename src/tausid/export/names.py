@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 
 from tausid.errors import ConfigError
+from tausid.export.description import Description
 
 LONGEST = 40  # characters of an identifier; C promises to tell 63 apart
 
@@ -48,6 +49,13 @@ def quoted(text: str) -> str:
         "\\u00b5*\\/"
     """
     return json.dumps(text).replace("/", "\\/")
+
+
+def channel_lines(description: Description) -> list[str]:
+    """One line a channel, with its place in u or y."""
+    d = description
+    inputs = mapping(d.input_names, d.input_units, (f"u({i + 1})" for i in range(d.nu)))
+    return [*inputs, *mapping(d.output_names, d.output_units, (f"y({i + 1})" for i in range(d.ny)))]
 
 
 def mapping(names: Iterable[str], units: Iterable[str], safe: Iterable[str]) -> list[str]:

@@ -14,7 +14,12 @@ from tausid.model.ensembles import AnyModel
 from tausid.storage import check_writable
 
 # Where the function of each target lies: it takes a description, a name and a folder, and gives the files it wrote.
-TARGETS = {"c": "c99:write_c99"}
+TARGETS = {
+    "c": "c99:write_c99",
+    "onnx": "onnx_files:write_onnx",
+    "casadi": "casadi_files:write_casadi",
+    "matlab": "matlab:write_matlab",
+}
 
 
 def write_model(model: AnyModel, to: str, out: str | os.PathLike[str], *, name: str = "model") -> list[Path]:
@@ -22,7 +27,7 @@ def write_model(model: AnyModel, to: str, out: str | os.PathLike[str], *, name: 
 
     Args:
         model: the model, or an ensemble.
-        to: the target, `c`.
+        to: the target: `c`, `onnx`, `casadi` or `matlab`.
         out: folder to write to.
         name: what functions and files are called; letters, digits and underscores.
 
@@ -30,6 +35,7 @@ def write_model(model: AnyModel, to: str, out: str | os.PathLike[str], *, name: 
         The files.
 
     Raises:
+        MissingExtraError: the target needs a library that is not installed.
         ConfigError: an unknown target, a name that is none, or a model that cannot be described.
         DivergenceError: the model diverges at once.
         StorageError: the folder cannot be written to.
