@@ -285,7 +285,7 @@ def info(
 @app.command("export")
 def export(
     model: ModelFile,
-    to: Annotated[str, Option(help="What to write: c, onnx, casadi or matlab.")],
+    to: Annotated[str, Option(help="What to write: c, fmu, onnx, casadi or matlab.")],
     out: Annotated[Path, Option(help="Folder to write to.")],
     name: Annotated[str, Option(help="What functions and files are called.")] = "model",
 ) -> None:

@@ -19,6 +19,7 @@ TARGETS = {
     "onnx": "onnx_files:write_onnx",
     "casadi": "casadi_files:write_casadi",
     "matlab": "matlab:write_matlab",
+    "fmu": "fmu:write_fmu",
 }
 
 
@@ -27,7 +28,7 @@ def write_model(model: AnyModel, to: str, out: str | os.PathLike[str], *, name: 
 
     Args:
         model: the model, or an ensemble.
-        to: the target: `c`, `onnx`, `casadi` or `matlab`.
+        to: the target: `c`, `onnx`, `casadi`, `matlab` or `fmu`.
         out: folder to write to.
         name: what functions and files are called; letters, digits and underscores.
 

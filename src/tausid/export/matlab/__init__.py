@@ -12,7 +12,7 @@ from tausid.data.records import UNIFORM_TOLERANCE
 from tausid.export.check import TOLERANCE, make_check
 from tausid.export.description import Description
 from tausid.export.names import channel_lines
-from tausid.export.operations import Function, Operation
+from tausid.export.operations import Operation
 from tausid.export.templates import fill
 from tausid.storage import write_text
 
@@ -41,11 +41,19 @@ def write_matlab(description: Description, name: str, folder: Path) -> list[Path
         "tolerance": TOLERANCE,
     }
     texts = {f"{name}_{part}.m": fill(HERE / f"{part}.m.in", **values) for part in ("step", "simulate", "check")}
-    for part, function, result in (("f", d.f, "dx"), ("g", d.g, "y")):
+    for part, function, result, about in (
+        ("f", d.f, "dx", "State derivative per second, dx/dt = f(x, u)"),
+        ("g", d.g, "y", "Outputs, y = g(x, u)"),
+    ):
         body = "\n".join(_line(i, op) for i, op in enumerate(function.operations[2:], start=2))
-        texts[f"{name}_{part}.m"] = fill(
-            HERE / f"{part}.m.in", body=body, last=_last(function), result=result, **values
-        )
+        own = {
+            "body": body,
+            "last": _value(len(function.operations) - 1),
+            "part": part,
+            "result": result,
+            "about": about,
+        }
+        texts[f"{name}_{part}.m"] = fill(HERE / "function.m.in", **values, **own)
     texts["README.md"] = fill(HERE / "README.md.in", **values)
     check = make_check(d, long_steps=True).write(folder / "check.csv")
     return [check, *(write_text(folder / file, text) for file, text in texts.items())]
@@ -60,10 +68,6 @@ def matrix(rows: Iterable[Iterable[float]]) -> str:
 def number(value: float) -> str:
     """One number."""
     return repr(float(value)) if math.isfinite(value) else f"{'-' if value < 0 else ''}Inf"
-
-
-def _last(function: Function) -> str:
-    return _value(len(function.operations) - 1)
 
 
 def _value(number: int) -> str:
