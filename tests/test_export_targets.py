@@ -5,14 +5,15 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from exports import CASES, HOSTILE, hostile, make_ensemble, make_model
 
-from tausid.errors import MissingExtraError
-from tausid.export import describe, interpreter, to_casadi, to_onnx, write_model
+from tausid.errors import ConfigError, MissingExtraError
+from tausid.export import describe, interpreter, to_casadi, to_control, to_onnx, to_state_space, write_model
 from tausid.export.check import TOLERANCE, TOLERANCE_FLOAT, make_check
 from tausid.export.description import Description
 
@@ -115,8 +116,36 @@ def test_hostile_names_are_said_where_they_do_no_harm(tmp_path):
     assert f'y(2): "{HOSTILE[-1]}"' in described_channels
 
 
-@pytest.mark.parametrize(("library", "make"), [("onnx", to_onnx), ("casadi", to_casadi)])
-def test_a_missing_library_is_named_with_its_remedy(library, make, monkeypatch):
+@pytest.mark.parametrize("case", ["cubic", "autonomous"])
+def test_python_control_simulates_and_linearizes_the_same_system(case):
+    control = pytest.importorskip("control")
+    description = described(case)
+    system = to_control(description)
+    t = np.linspace(0.0, 10.0, 21)
+    u = 3.0 + np.outer(np.sin(t), np.ones(description.nu))
+    x0 = np.full(description.nx, 0.3)
+    got = control.input_output_response(
+        system, t, u.T, x0, solve_ivp_kwargs={"rtol": 1e-9, "atol": 1e-9}, return_x=True, squeeze=False
+    )
+    x, y = interpreter.simulate(replace(description, substeps=50), x0, u, t)
+    # A method of second order in fifty steps; inputs are interpolated by both.
+    np.testing.assert_allclose(got.states.T, x, atol=1e-4)
+    np.testing.assert_allclose(got.outputs.T, y, atol=1e-4)
+    if not description.nu:
+        with pytest.raises(ConfigError, match="must have inputs"):
+            to_state_space(description, x0, u[0])
+        return
+    linear, near = to_state_space(description, x0, u[0]), control.linearize(system, x0, u[0])
+    np.testing.assert_allclose(linear.A, near.A, atol=1e-4)  # python-control takes differences
+    np.testing.assert_allclose(linear.C, near.C, atol=1e-4)
+    assert linear.input_labels == [f"in_{i}" for i in range(description.nu)]
+
+
+@pytest.mark.parametrize(
+    ("library", "make", "extra"),
+    [("onnx", to_onnx, "export"), ("casadi", to_casadi, "export"), ("control", to_control, "control")],
+)
+def test_a_missing_library_is_named_with_its_remedy(library, make, extra, monkeypatch):
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(MissingExtraError, match=f"need {library}.*tausid\\[export\\]"):
+    with pytest.raises(MissingExtraError, match=f"need {library}.*tausid\\[{extra}\\]"):
         make(described("leaky"))

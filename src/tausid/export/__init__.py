@@ -5,6 +5,8 @@ and is the reference of every target.
 """
 
 from tausid.export.casadi_files import to_casadi as to_casadi
+from tausid.export.control_systems import to_control as to_control
+from tausid.export.control_systems import to_state_space as to_state_space
 from tausid.export.description import Description as Description
 from tausid.export.description import describe as describe
 from tausid.export.onnx_files import to_onnx as to_onnx
