@@ -30,7 +30,7 @@ def build_and_run(folder: Path, compiler: str, *flags: str) -> subprocess.Comple
 @needs_compiler
 @pytest.mark.parametrize("case", [*CASES, "ensemble"])
 def test_the_sources_compile_without_a_warning_and_reproduce_the_simulation(case, tmp_path):
-    model, _ = make_ensemble() if case == "ensemble" else make_model(case)
+    model, _ = make_ensemble(3) if case == "ensemble" else make_model(case)
     write_model(model, "c", tmp_path, name="plant")
     languages = LANGUAGES if case == "tanh" or case not in ACTIVATIONS else {"double": LANGUAGES["double"]}
     for compiler in COMPILERS:

@@ -12,18 +12,20 @@ import numpy as np
 import pytest
 from exports import CASES, HOSTILE, hostile, make_ensemble, make_model
 
+from tausid.engine.steppers import RK4
 from tausid.errors import ConfigError, MissingExtraError
 from tausid.export import describe, interpreter, to_casadi, to_control, to_onnx, to_state_space, write_model
 from tausid.export.check import TOLERANCE, TOLERANCE_FLOAT, make_check
 from tausid.export.description import Description
 
 ALL = [*CASES, "ensemble"]
+FEW = [case for case in ALL if case not in ("relu", "gelu", "silu", "sigmoid")]  # other functions than these have
 OCTAVE = shutil.which("octave-cli")
 needs_octave = pytest.mark.skipif(OCTAVE is None, reason="no Octave (octave-cli) here")
 
 
 def described(case: str) -> Description:
-    return describe((make_ensemble() if case == "ensemble" else make_model(case))[0])
+    return describe((make_ensemble(3) if case == "ensemble" else make_model(case))[0])
 
 
 def error(got: np.ndarray, expected: np.ndarray) -> float:
@@ -31,8 +33,10 @@ def error(got: np.ndarray, expected: np.ndarray) -> float:
     return float(np.max(np.abs(got - expected) / np.abs(expected).max(axis=0)))
 
 
-@pytest.mark.parametrize("case", ALL)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, TOLERANCE), (np.float32, TOLERANCE_FLOAT)])
+@pytest.mark.parametrize(
+    ("case", "dtype", "tolerance"),
+    [*((case, np.float64, TOLERANCE) for case in ALL), *((case, np.float32, TOLERANCE_FLOAT) for case in FEW)],
+)
 def test_onnx_reproduces_the_interpreter(case, dtype, tolerance):
     onnxruntime = pytest.importorskip("onnxruntime")
     description = described(case)
@@ -78,9 +82,9 @@ def verify(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
 
 
 @needs_octave
-@pytest.mark.parametrize("case", ALL)
+@pytest.mark.parametrize("case", FEW)
 def test_octave_reproduces_the_interpreter(case, tmp_path):
-    write_model((make_ensemble() if case == "ensemble" else make_model(case))[0], "matlab", tmp_path, name="plant")
+    write_model((make_ensemble(3) if case == "ensemble" else make_model(case))[0], "matlab", tmp_path, name="plant")
     done = verify(tmp_path, "plant_check.m")
     assert done.returncode == 0, done.stderr
 
@@ -121,14 +125,14 @@ def test_python_control_simulates_and_linearizes_the_same_system(case):
     control = pytest.importorskip("control")
     description = described(case)
     system = to_control(description)
-    t = np.linspace(0.0, 10.0, 21)
+    t = np.linspace(0.0, 4.0, 9)
     u = 3.0 + np.outer(np.sin(t), np.ones(description.nu))
     x0 = np.full(description.nx, 0.3)
     got = control.input_output_response(
-        system, t, u.T, x0, solve_ivp_kwargs={"rtol": 1e-9, "atol": 1e-9}, return_x=True, squeeze=False
+        system, t, u.T, x0, solve_ivp_kwargs={"rtol": 1e-7, "atol": 1e-7}, return_x=True, squeeze=False
     )
-    x, y = interpreter.simulate(replace(description, substeps=50), x0, u, t)
-    # A method of second order in fifty steps; inputs are interpolated by both.
+    x, y = interpreter.simulate(replace(description, stepper=RK4, substeps=4), x0, u, t)
+    # Inputs are interpolated by both, with kinks that python-control integrates across.
     np.testing.assert_allclose(got.states.T, x, atol=1e-4)
     np.testing.assert_allclose(got.outputs.T, y, atol=1e-4)
     if not description.nu:
