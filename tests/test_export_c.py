@@ -56,7 +56,7 @@ def test_the_check_fails_where_the_model_is_another(tmp_path):
     write_model(make_model("tanh")[0], "c", tmp_path, name="plant")
     source = tmp_path / "plant.c"
     text = source.read_text()
-    first = re.search(r"static const real f\d+\[\d+\]\[\d+\] = \{\n  \{R\(([^)]+)\)", text)
+    first = re.search(r"static const real k\d+\[\d+\]\[\d+\] = \{\n  \{R\(([^)]+)\)", text)
     changed = repr(float(first[1]) * (1 + 1e-9))  # one weight, in the tenth digit
     source.write_text(text[: first.start(1)] + changed + text[first.end(1) :])
     done = build_and_run(tmp_path, COMPILERS[0], "-std=c99")

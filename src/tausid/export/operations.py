@@ -19,7 +19,8 @@ class Operation:
     Args:
         kind: `state` and `input` are what is given; `constant` is `array`; `linear` is `array @ a`; `concat` puts
             vectors one after the other; `pick` takes the entries `array` of a. All others are elementwise and bear the
-            names that they have in numpy (UNARY, BINARY); an operand with one entry counts for all.
+            names that they have in numpy (UNARY, BINARY); an operand with one entry counts for all. `less` is 1 or 0,
+            and occurs in derivatives alone.
         inputs: which operations before this one it works on.
         size: entries of the vector.
         array: numbers of a constant, the matrix of a linear map, or indices.
@@ -55,7 +56,7 @@ class Function:
         values = [x, u]
         for operation in self.operations[2:]:
             others = [values[i] for i in operation.inputs]
-            values.append(x._make(operation.kind, others, operation.size, operation.array))
+            values.append(x.make(operation.kind, others, operation.size, operation.array))
         return values[-1]
 
 
@@ -66,30 +67,31 @@ class Value:
         operations.append(operation)
         self.operations, self.number, self.size = operations, len(operations) - 1, operation.size
 
-    def _make(self, kind: str, others: Sequence[Value], size: int, array: np.ndarray | None = None) -> Value:
+    def make(self, kind: str, others: Sequence[Value], size: int, array: np.ndarray | None = None) -> Value:
+        """Any operation on values of the same function."""
         return Value(self.operations, Operation(kind, tuple(v.number for v in others), size, array))
 
     def constant(self, numbers: Iterable[float] | np.ndarray | float) -> Value:
         """Numbers within the same function."""
         array = np.atleast_1d(np.asarray(numbers, float))
-        return self._make("constant", (), len(array), array)
+        return self.make("constant", (), len(array), array)
 
     def linear(self, matrix: np.ndarray) -> Value:
         """The matrix times this vector."""
-        return self._make("linear", [self], len(matrix), np.asarray(matrix, float))
+        return self.make("linear", [self], len(matrix), np.asarray(matrix, float))
 
     def pick(self, indices: Sequence[int] | np.ndarray | range) -> Value:
         """Some of the entries."""
-        return self._make("pick", [self], len(indices), np.asarray(indices, int))
+        return self.make("pick", [self], len(indices), np.asarray(indices, int))
 
     def unary(self, kind: str) -> Value:
         """An elementwise function, by name."""
-        return self._make(kind, [self], self.size)
+        return self.make(kind, [self], self.size)
 
     def binary(self, kind: str, other: Value | np.ndarray | float) -> Value:
         """An elementwise function of two vectors, by name."""
         other = other if isinstance(other, Value) else self.constant(other)
-        return self._make(kind, [self, other], max(self.size, other.size))
+        return self.make(kind, [self, other], max(self.size, other.size))
 
     def __add__(self, other: Value | np.ndarray | float) -> Value:
         return self.binary("add", other)
@@ -107,7 +109,7 @@ class Value:
 def concat(values: Sequence[Value]) -> Value:
     """Vectors one after the other; empty ones are left out."""
     some = [value for value in values if value.size] or list(values[:1])
-    return some[0] if len(some) == 1 else some[0]._make("concat", some, sum(v.size for v in some))
+    return some[0] if len(some) == 1 else some[0].make("concat", some, sum(v.size for v in some))
 
 
 def write_function(nx: int, nu: int, body: Callable[[Value, Value], Value]) -> Function:

@@ -8,8 +8,9 @@ import numpy as np
 
 from tausid.data.records import UNIFORM_TOLERANCE
 from tausid.export import interpreter
-from tausid.export.c99.functions import function_source, numbers
+from tausid.export.c99.functions import functions_source, numbers
 from tausid.export.check import TOLERANCE, TOLERANCE_FLOAT, make_check
+from tausid.export.derivatives import along
 from tausid.export.description import Description
 from tausid.export.names import identifiers, mapping
 from tausid.export.templates import fill
@@ -51,13 +52,14 @@ def _source(d: Description, name: str) -> str:
     tableau = np.zeros((len(d.stepper.b),) * 2)
     for i, row in enumerate(d.stepper.a):
         tableau[i, :i] = row
+    functions = {"f": d.f, "g": d.g, "f_along": along(d.f), "g_along": along(d.g)}
     return fill(
         HERE / "model.c.in",
         name=name,
         stages=len(tableau),
         room_u=max(d.nu, 1),
         rows=max(d.nx, d.ny),
-        functions=function_source(d.f, "f", f"{name}_derivative") + function_source(d.g, "g", f"{name}_output"),
+        functions=functions_source(functions),
         x0=numbers(d.x0),
         longest=repr(float(d.longest_step)),
         tolerance=UNIFORM_TOLERANCE,
