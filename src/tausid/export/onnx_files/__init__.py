@@ -107,7 +107,8 @@ class _Graph:
         from onnx import helper
 
         name = name or f"v{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, inputs, [name], **attributes))
+        # Nodes without a name confuse fusions of onnxruntime 1.20.
+        self.nodes.append(helper.make_node(kind, inputs, [name], name=name, **attributes))
         return name
 
     def array(self, values: np.ndarray) -> str:
