@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 # Dependencies come as wheels: one that would be built from source is an error. Only errors are printed.
 PIP = $(BIN)/python -m pip install -qq --disable-pip-version-check --only-binary :all:
-EXTRAS = report,adaptive,files,cluster
+EXTRAS = report,adaptive,files,cluster,export,control
 
 .PHONY: help demo test test-slow check sanitize package docs clean
 .DEFAULT_GOAL := help

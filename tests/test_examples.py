@@ -44,8 +44,11 @@ def few_iterations(monkeypatch, short_tanks):
 def test_example(path, tmp_path, capsys, monkeypatch):
     options = {
         "trained_tau": ["--steps", "10", "--seeds", "1"],
+        "mpc": ["--samples", "4"],
         "ensemble": ["--members", "2", "--workers", "1"],
     }
+    if path.stem == "mpc":
+        pytest.importorskip("casadi")
     monkeypatch.setattr(sys, "argv", [str(path), *options.get(path.stem, [])])
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(path), run_name="__main__")

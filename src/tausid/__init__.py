@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from tausid import errors as errors
+    from tausid import export as export
     from tausid import study as study
     from tausid.data import datasets as datasets
     from tausid.data import preparation as preparation
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "datasets": "data.datasets",
     "errors": "errors",
+    "export": "export",
     "physics": "model.physics",
     "plots": "results.plots",
     "preparation": "data.preparation",

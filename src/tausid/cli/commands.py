@@ -295,6 +295,21 @@ def info(
     print_json(about) if json else print_pairs(about)
 
 
+@app.command("export")
+def export(
+    model: ModelFile,
+    to: Annotated[str, Option(help="What to write: c, fmu, onnx, casadi or matlab.")],
+    out: Annotated[Path, Option(help="Folder to write to.")],
+    name: Annotated[str, Option(help="What functions and files are called.")] = "model",
+) -> None:
+    """Write a model for another program, with a README that says how to use and how to verify it."""
+    from tausid.cli.runs import load
+    from tausid.export import write_model
+
+    for path in write_model(load(model), to, out, name=name):
+        print(path)
+
+
 @app.command("demo")
 def demo(
     out: Annotated[Path, Option(help="Folder to write to.")] = Path("demo"),

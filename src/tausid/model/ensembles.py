@@ -258,8 +258,13 @@ def trimmed_mean(values: Float[np.ndarray, "members *shape"]) -> Float[np.ndarra
         >>> trimmed_mean(np.array([1.0, 2.0, 3.0, 4.0, 500.0])).item()
         3.0
     """
-    cut = min(round(TRIM * len(values)), (len(values) - 1) // 2)
+    cut = trimmed_at_each_end(len(values))
     return np.asarray(np.sort(values, axis=0)[cut : len(values) - cut].mean(axis=0))
+
+
+def trimmed_at_each_end(members: int) -> int:
+    """How many members the trimmed mean leaves out at each end."""
+    return min(round(TRIM * members), (members - 1) // 2)
 
 
 def load_model(

@@ -1,0 +1,97 @@
+"""CasADi: `Function`s of f, g and one step, for optimization and optimal control."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tausid.errors import MissingExtraError
+from tausid.export.check import TOLERANCE, make_check
+from tausid.export.description import Description, step_function
+from tausid.export.names import channel_lines
+from tausid.export.operations import Function
+from tausid.export.templates import fill
+from tausid.storage import write_bytes, write_text
+
+if TYPE_CHECKING:
+    import casadi
+
+HERE = Path(__file__).parent
+NAMES = {"maximum": "fmax", "minimum": "fmin", "abs": "fabs", "subtract": "minus", "multiply": "times"}
+NAMES |= {"add": "plus", "divide": "rdivide"}
+
+
+def write_casadi(description: Description, name: str, folder: Path) -> list[Path]:
+    """Write the functions as CasADi's own files, a check and a README."""
+    functions = to_casadi(description)
+    files = [write_bytes(folder / f"{name}_{part}.casadi", _saved(f)) for part, f in functions.items()]
+    values = {"name": name, "tolerance": TOLERANCE, "nx": description.nx, "nu": description.nu}
+    values |= {
+        "longest": description.longest_step,
+        "channels": "\n".join(f"    {c}" for c in channel_lines(description)),
+    }
+    texts = {
+        f"{name}_check.py": fill(HERE / "check.py.in", **values),
+        "README.md": fill(HERE / "README.md.in", **values),
+    }
+    check = make_check(description, long_steps=False).write(folder / "check.csv")
+    return [*files, check, *(write_text(folder / file, text) for file, text in texts.items())]
+
+
+def to_casadi(description: Description) -> dict[str, casadi.Function]:
+    """CasADi functions of a description.
+
+    Args:
+        description: the model.
+
+    Returns:
+        `f` (x, u -> dx), `g` (x, u -> y) and `step` (x, u, u_next, dt -> x_next), by name.
+
+    Raises:
+        MissingExtraError: casadi is not installed.
+    """
+    try:
+        import casadi
+    except ImportError:
+        raise MissingExtraError(
+            'CasADi functions need casadi, which is not installed. Install it with pip install "tausid[export]".'
+        ) from None
+
+    x, u, u_next = (
+        casadi.SX.sym(*size) for size in (("x", description.nx), ("u", description.nu), ("w", description.nu))
+    )
+    dt = casadi.SX.sym("dt")
+    x_next = _evaluate(casadi, step_function(description), x, casadi.vertcat(u, u_next, dt))
+    return {
+        "f": casadi.Function("f", [x, u], [_evaluate(casadi, description.f, x, u)], ["x", "u"], ["dx"]),
+        "g": casadi.Function("g", [x, u], [_evaluate(casadi, description.g, x, u)], ["x", "u"], ["y"]),
+        "step": casadi.Function("step", [x, u, u_next, dt], [x_next], ["x", "u", "u_next", "dt"], ["x_next"]),
+    }
+
+
+def _saved(function: casadi.Function) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "function.casadi"
+        function.save(str(path))
+        return path.read_bytes()
+
+
+def _evaluate(casadi: Any, function: Function, x: Any, u: Any) -> Any:
+    values = [x, u]
+    for operation in function.operations[2:]:
+        a = [values[i] for i in operation.inputs]
+        match operation.kind:
+            case "constant":
+                values.append(casadi.DM(np.asarray(operation.array)))
+            case "linear":
+                values.append(casadi.mtimes(casadi.DM(np.asarray(operation.array)), a[0]))
+            case "pick":
+                values.append(a[0][np.asarray(operation.array).tolist()])
+            case "concat":
+                values.append(casadi.vertcat(*a))
+            case kind:
+                values.append(getattr(casadi, NAMES.get(kind, kind))(*a))
+    return values[-1]

@@ -1,0 +1,56 @@
+"""A short simulation by the interpreter that goes with every export, so that it can be verified where it is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tausid.errors import DivergenceError
+from tausid.export import interpreter
+from tausid.export.description import Description
+from tausid.storage import write_table
+
+SAMPLES = 60
+# Largest error of a target, over the largest value of its channel.
+TOLERANCE, TOLERANCE_FLOAT = 1e-12, 1e-5
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """Time stamps, inputs, states and outputs; shapes (N,), (N, nu), (N, nx), (N, ny)."""
+
+    t: np.ndarray
+    u: np.ndarray
+    x: np.ndarray
+    y: np.ndarray
+
+    def write(self, path: Path) -> Path:
+        """Write it as CSV, with the columns t, u1.., x1.., y1..; every number reads back as the same one."""
+        parts = {"u": self.u, "x": self.x, "y": self.y}
+        header = ["t", *(f"{key}{i + 1}" for key, part in parts.items() for i in range(part.shape[1]))]
+        return write_table(path, header, np.column_stack([self.t, *parts.values()]).tolist())
+
+
+def make_check(description: Description, *, long_steps: bool) -> Check:
+    """A response to random steps within a deviation of the inputs' means, on an uneven clock.
+
+    `long_steps` are some that are integrated in parts. A simulation that diverges ends where it does.
+    """
+    rng = np.random.default_rng(0)
+    steps = description.ts * rng.uniform(0.5, 1.0, SAMPLES)
+    if long_steps:
+        steps[::12] = 2.2 * description.longest_step
+    t = np.concatenate([[0.0], np.cumsum(steps)])
+    levels = np.repeat(rng.uniform(-1.0, 1.0, (SAMPLES // 4 + 1, description.nu)), 4, axis=0)[: SAMPLES + 1]
+    u = description.u_mean + description.u_std * levels
+    with np.errstate(all="ignore"):
+        x, y = interpreter.simulate(description, description.x0, u, t)
+    finite = np.isfinite(np.column_stack([x, y])).all(axis=1)
+    count = len(t) if finite.all() else int(np.argmin(finite))
+    if count < 2:
+        raise DivergenceError(
+            "the model to be exported must simulate one step from its initial state; it diverges. Use more substeps."
+        )
+    return Check(t[:count], u[:count], x[:count], y[:count])

@@ -1,0 +1,78 @@
+"""python-control: a model as a nonlinear system, and its linearization with exact Jacobians."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tausid.errors import ConfigError, MissingExtraError
+from tausid.export.description import Description
+from tausid.export.interpreter import evaluate, jacobian
+from tausid.export.names import identifiers
+from tausid.shapes import ArrayLike
+
+if TYPE_CHECKING:
+    import control
+
+
+def to_control(description: Description, *, name: str = "model") -> control.NonlinearIOSystem:
+    """A nonlinear input/output system of python-control in continuous time.
+
+    Args:
+        description: the model.
+        name: what the system is called.
+
+    Returns:
+        The system; its signals have the channels' names as identifiers, its states are x1, x2, ...
+
+    Raises:
+        MissingExtraError: python-control is not installed.
+    """
+    return _library().nlsys(
+        lambda t, x, u, params: evaluate(description.f, x, u[: description.nu]),
+        lambda t, x, u, params: evaluate(description.g, x, u[: description.nu]),
+        name=name,
+        **_signals(description),
+    )
+
+
+def to_state_space(description: Description, x: ArrayLike, u: ArrayLike) -> control.StateSpace:
+    """The linearization at a state and an input as a `StateSpace` of python-control.
+
+    Args:
+        description: the model.
+        x: the state, normalized.
+        u: the inputs, in physical units.
+
+    Returns:
+        The system of deviations from this point, in physical units of inputs and outputs.
+
+    Raises:
+        ConfigError: the model has no inputs.
+        MissingExtraError: python-control is not installed.
+    """
+    if not description.nu:
+        raise ConfigError(
+            "a model must have inputs to be a `StateSpace` of python-control; this one has none. "
+            "Take A and C from `tausid.export.interpreter.jacobian`."
+        )
+    point = np.asarray(x, float), np.asarray(u, float)
+    return _library().ss(*jacobian(description.f, *point), *jacobian(description.g, *point), **_signals(description))
+
+
+def _signals(d: Description) -> dict[str, Any]:
+    states = [f"x{i + 1}" for i in range(d.nx)]
+    safe = list(identifiers((*d.input_names, *d.output_names), taken=states))
+    return {"inputs": safe[: d.nu], "outputs": safe[d.nu :], "states": states}
+
+
+def _library() -> Any:
+    try:
+        import control
+    except ImportError:
+        raise MissingExtraError(
+            "systems of python-control need control, which is not installed. "
+            'Install it with pip install "tausid[control]".'
+        ) from None
+    return control
