@@ -303,10 +303,10 @@ def export(
     name: Annotated[str, Option(help="What functions and files are called.")] = "model",
 ) -> None:
     """Write a model for another program, with a README that says how to use and how to verify it."""
-    from tausid.cli.runs import load
+    import tausid
     from tausid.export import write_model
 
-    for path in write_model(load(model), to, out, name=name):
+    for path in write_model(tausid.load_model(model), to, out, name=name):
         print(path)
 
 
