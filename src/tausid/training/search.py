@@ -35,7 +35,8 @@ BETTER = 0.98
 # Candidates within this factor of the best held-out error take part in the final fits, at most so many, with so many
 # fits in all.
 CLOSE, FINALISTS, FINAL_FITS = 1.1, 3, 6
-# Members that lie further apart than this, and than the linear model is wrong on held-out data, are not trusted.
+# Members that lie further apart than this, and than the linear model is wrong on held-out data, are not trusted. Nor
+# are they where their held-out error, larger by the share that they lie apart, is not below the linear model's.
 APART = 0.5
 # A fit has gone astray where its error on its own records is so many times the one of folds on what they did not see.
 ASTRAY = 1.5
@@ -147,8 +148,7 @@ def _agree(task: Task, trials: Trials, fits: list[Job]) -> Found:
         distance = consensus.spread
     linear = _linear_error(trials)
     chosen = sound[order[0]]
-    untrusted = distance is not None and linear is not None and distance > max(APART, linear[1])
-    if untrusted and linear is not None and not is_linear(chosen.recipe):
+    if linear is not None and not is_linear(chosen.recipe) and _untrusted(trials, chosen, distance, linear[1]):
         job = Job(linear[0], None, 0, _steps(trials, linear[0]))
         trials.run([job])
         if job not in trials.done:
@@ -160,6 +160,14 @@ def _agree(task: Task, trials: Trials, fits: list[Job]) -> Found:
     return Found(
         trials.problem(chosen), _run_of(trials, chosen), curves, trust, tuple(trials.model(sound[i]) for i in order)
     )
+
+
+def _untrusted(trials: Trials, job: Job, distance: float | None, linear: float) -> bool:
+    """Whether a nonlinear model should give way to the linear one, whose held-out error is given."""
+    held_out = _held_out(trials, job)
+    if distance is None or held_out is None:
+        return False
+    return distance > max(APART, linear) or held_out * (1.0 + distance) > linear
 
 
 def _astray(trials: Trials, job: Job) -> bool:
