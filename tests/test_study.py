@@ -349,6 +349,7 @@ def test_in_a_database_the_runs_of_a_living_coordinator_are_left_to_it(tmp_path)
     assert Store(url, "s").counts().running == 2
 
 
+@pytest.mark.slow
 def test_a_dask_cluster_computes_a_study_and_survives_a_killed_worker(tmp_path):
     distributed = pytest.importorskip("distributed")
     spec = write_study(tmp_path / "s", {**LONG, "trainer.steps": 2000}, "seed = [0, 1]")
@@ -370,6 +371,7 @@ def test_a_dask_cluster_computes_a_study_and_survives_a_killed_worker(tmp_path):
     np.testing.assert_allclose(model.state_space.A, by_hand.model.state_space.A, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_dask_cluster_may_have_no_workers_yet_and_ctrl_c_does_not_wait_for_them(tmp_path):
     distributed = pytest.importorskip("distributed")
     spec = write_study(tmp_path / "s", {**LONG, "trainer.steps": 10**6, "trainer.patience": 10**6}, "seed = [0]")

@@ -99,6 +99,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_killed_search_goes_on_without_losing_or_repeating_a_finished_fit(tmp_path):
     script = tmp_path / "search.py"
     script.write_text(SCRIPT.format(tests=str(Path(__file__).parent), out=str(tmp_path / "s"), quick=QUICK))
