@@ -9,9 +9,10 @@ import pytest
 from scipy.signal import cont2discrete, lfilter
 
 import tausid
-from tausid import ConfigError, Record, estimate_delays
+from tausid import ConfigError, DataError, Record, StorageError, estimate_delays
 from tausid.data.clocks import delay_inputs
 from tausid.model.arrays import named_arrays
+from tausid.storage import write_arrays
 
 QUICK = {"structure.hidden": (3,), "trainer.iterations": 10, "search": "fixed", "structure.nx": 2}
 
@@ -45,6 +46,21 @@ def test_uneven_clocks_short_records_and_missing_inputs_have_none():
     uneven = dataclasses.replace(record, t=record.t + np.linspace(0, 1, 300) ** 2 * 30)
     assert estimate_delays(uneven) == estimate_delays(record.part(0, 25)) == (0.0,)
     assert estimate_delays(Record.from_arrays(np.zeros((300, 0)), record.y, ts=1.0)) == ()
+
+
+def test_an_input_that_does_nothing_has_no_delay():
+    record = delayed_lag(1500, (12,), noise=0.05)
+    idle = np.random.default_rng(5).normal(size=1500)
+    assert estimate_delays(dataclasses.replace(
+        record, u=np.column_stack([record.u, idle]), input_names=("u", "idle"), input_units=("", "")
+    )) == (5.5, 0.0)  # fmt: skip
+
+
+def test_records_may_be_of_any_length():
+    """Those that are too short to say anything are left out."""
+    long, short = delayed_lag(900, (12,)), delayed_lag(300, (12,), seed=1)
+    assert estimate_delays([long, short, short.part(0, 40)]) == (5.5,)
+    assert estimate_delays([short.part(0, 60), short.part(0, 50)]) == (0.0,)
 
 
 def test_missing_outputs_are_interpolated():
@@ -97,9 +113,41 @@ def test_a_given_delay_is_that_of_a_record_whose_input_is_late():
 
 @pytest.mark.parametrize(
     ("delays", "rule"),
-    [((1.0, 2.0), "one number, or one per input; got 2 for 1 inputs"), (-1.0, "`delays` must be")],
+    [
+        ((1.0, 2.0), "one number, or one per input; got 2 for 1 inputs"),
+        (-1.0, "`delays` must be a zero or positive number; got -1.0"),
+        (float("nan"), "`delays` must be"),
+        (500.0, "`delays` must be shorter than the records; got 500 s"),
+        ("some", "unknown delays 'some'"),
+    ],
 )
 def test_delays_are_checked(delays, rule):
     with pytest.raises(ConfigError) as refused:
         fit(delayed_lag(200, (0,)), delays=delays)
     assert rule in str(refused.value)
+
+
+@pytest.mark.parametrize("delays", [[1.0, 2.0], ["late"], [-1.0], [float("nan")], [True], 1.0, [[1.0]]])
+def test_a_file_with_impossible_delays_is_refused(delays, tmp_path):
+    model = dataclasses.replace(fit(delayed_lag(200, (0,)), delays=None, holdout=None).model)
+    content = {**model.content(), "delays": delays}
+    path = write_arrays(tmp_path / "m.safetensors", model.arrays(), kind="model", content=content)
+    with pytest.raises(StorageError, match="delays"):
+        tausid.load_model(path)
+
+
+def test_a_record_that_is_too_short_for_the_delay_is_refused_before_it_is_simulated():
+    record = delayed_lag(300, (8,), noise=0.02)
+    model = fit(record, delays=4.0, holdout=None).model
+    for short in (record.part(0, 25), record.part(0, 10)):
+        with pytest.raises(DataError):
+            model.check(short)
+    with pytest.raises(ConfigError, match="must not be a record where inputs are delayed"):
+        model.simulate(record, x0=record)
+
+
+def test_an_encoder_begins_where_delayed_inputs_are_known():
+    record = delayed_lag(300, (8,), noise=0.02)
+    model = fit(record, delays=4.0, holdout=None, settings={**QUICK, "structure.initial_state": "encoder"}).model
+    late, undelayed = model.simulate(record), dataclasses.replace(model, delays=()).simulate(record)
+    assert late.n_skipped == undelayed.n_skipped + 8 and np.isnan(late.y[8 + undelayed.n_skipped - 1]).all()

@@ -207,6 +207,27 @@ def test_a_fold_in_a_bad_minimum_is_trained_once_more_from_another_start():
     assert tried.of(candidate).lowest == pytest.approx(1.0) and tried.of(linear).lowest > 1.0
 
 
+def test_a_race_with_a_stuck_fold_goes_on_as_it_was(tmp_path):
+    """What is written is what was trained, not what a repetition replaced: decisions come out the same."""
+    task = make_task(wiener_record(300), {"holdout": Folds(3)})
+    _, first, second, *_ = first_candidates(task)
+
+    class Stuck(Trials):
+        def _do(self, job: Job) -> Trial:
+            stored = self._stored.get(job_key(job))
+            if stored is not None:
+                return Trial(stored.curve, task.problem.first_weights)
+            stuck = job.recipe == first and job.fold == 0 and not job.variant
+            error = 5.0 * trials.STUCK if stuck else 1.0 + (job.recipe == second)
+            return Trial(FoldCurve((0,), (error,), 10, 0.1, (error**2,)), task.problem.first_weights)
+
+    whole = Stuck(task, quiet(tmp_path))
+    ranking = whole.race([first, second])
+    again = Stuck(task, quiet(tmp_path))
+    assert again._stored and again.race([first, second]) == ranking
+    assert {job: t.curve.lowest for job, t in again.done.items()} == {j: t.curve.lowest for j, t in whole.done.items()}
+
+
 def test_one_fold_alone_does_not_end_a_candidate():
     task = make_task(wiener_record(300), {"holdout": Folds(4)})
     _, good, odd, *_ = first_candidates(task)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +19,7 @@ LONGEST, SHARE = 200, 0.1
 # Shorter delays than this are left to the states.
 SHORTEST = 3
 # Samples that are looked at, and rounds over all inputs.
-MOST_SAMPLES, ROUNDS = 20_000, 2
+MOST_SAMPLES, ROUNDS = 5_000, 2
 # How much more likely the data must be with a delay (difference of log likelihoods), and how much less likely they may
 # be for the longest of several delays that explain about the same.
 LIKELIER, AS_LIKELY = 20.0, 4.0
@@ -49,64 +50,94 @@ def estimate_delays(records: Records) -> tuple[float, ...]:
         (5.5,)
     """
     several = as_records(records)
-    nu, length = several[0].nu, max(len(record) for record in several)
-    longest = min(LONGEST, int(SHARE * length))
-    if not nu or not has_one_clock(several) or longest < SHORTEST:
+    nu, longest = several[0].nu, min(LONGEST, int(SHARE * max(len(record) for record in several)))
+    data = _Data(several, longest, tuple(_shared(several, longest)))
+    if not nu or not has_one_clock(several) or longest < SHORTEST or not data.enough:
         return (0.0,) * nu
     delays = np.zeros(nu, int)
     for _ in range(ROUNDS):
         for channel in range(nu):
-            delays[channel] = _best_delay(several, delays, channel, longest)
+            delays[channel] = _best_delay(data, delays, channel)
     delays -= 1
     delays[delays < SHORTEST] = 0
-    if not delays.any():
-        return (0.0,) * nu
-    with_delays, without = _loss(several, delays, ORDER), _loss(several, np.zeros(nu, int), LARGER_ORDER)
-    if _count(several) * np.log(without / with_delays) / 2 < LIKELIER:
+    none = np.zeros(nu, int)
+    if not delays.any() or data.likelier(data.loss(none, LARGER_ORDER), data.loss(delays, ORDER)) < LIKELIER:
         return (0.0,) * nu
     return tuple((delays * several[0].ts).tolist())
 
 
-def _best_delay(records: Sequence[Record], delays: np.ndarray, channel: int, longest: int) -> int:
-    """The longest delay of one channel, the others as they are, with which the data are about as likely as can be."""
+def _best_delay(data: _Data, delays: np.ndarray, channel: int) -> int:
+    """The longest delay of one channel, the others as they are, with which the data are about as likely as can be; none
+    for an input that does not matter."""
     losses = []
-    for delay in range(longest + 1):
+    for delay in range(data.longest + 1):
         trial = delays.copy()
         trial[channel] = delay
-        losses.append(_loss(records, trial, ORDER))
-    likely = _count(records) * np.log(np.array(losses) / min(losses)) / 2 <= AS_LIKELY
-    return int(np.flatnonzero(likely)[-1])
+        losses.append(data.loss(trial, ORDER))
+    if data.likelier(losses[0], min(losses)) < LIKELIER:
+        return 0
+    return max(delay for delay, loss in enumerate(losses) if data.likelier(loss, min(losses)) <= AS_LIKELY)
 
 
-def _count(records: Sequence[Record]) -> int:
-    return sum(min(len(record), MOST_SAMPLES) * record.ny for record in records)
+def _shared(records: Sequence[Record], longest: int) -> Iterator[Record]:
+    """The first samples of records that are long enough, together at most `MOST_SAMPLES`."""
+    for record in records:
+        if len(record) > 2 * (longest + LARGER_ORDER):
+            yield record.part(0, min(len(record), max(MOST_SAMPLES // len(records), 3 * (longest + LARGER_ORDER))))
 
 
-def _loss(records: Sequence[Record], delays: np.ndarray, order: int) -> float:
-    """The geometric mean over outputs of the mean squared prediction errors."""
-    losses = [_loss_of_output(records, delays, order, output) for output in range(records[0].ny)]
-    return float(np.exp(np.mean(np.log(losses))))
+@dataclass(frozen=True, eq=False)
+class _Data:
+    """Records, of which all models explain the same samples, so that they can be compared.
 
+    Args:
+        all: all records.
+        longest: longest delay in samples.
+        records: those that are used.
+    """
 
-def _loss_of_output(records: Sequence[Record], delays: np.ndarray, order: int, output: int) -> float:
-    rows = np.concatenate([_regression(record, delays, order, output) for record in records])
-    # What the other columns do not explain of the last one is in the last place.
-    triangle = np.asarray(np.linalg.qr(rows, mode="r"))
-    least = ROUNDING**2 * rows[:, -1].var() + np.finfo(float).tiny
-    return max(float(triangle[-1, -1] ** 2 / len(rows)), least)
+    all: Sequence[Record]
+    longest: int
+    records: tuple[Record, ...]
 
+    @property
+    def count(self) -> int:
+        """Samples that are explained."""
+        return sum(len(record) - self.longest - LARGER_ORDER for record in self.records)
 
-def _regression(record: Record, delays: np.ndarray, order: int, output: int) -> Float[np.ndarray, "rows columns"]:
-    """Past outputs and delayed inputs, 1, and the output, from where all of them are there."""
-    count = min(len(record), MOST_SAMPLES)
-    known = np.flatnonzero(~np.isnan(record.y[:count, output]))
-    y = np.interp(np.arange(count), known, record.y[known, output]) if len(known) else np.zeros(count)
-    # The same rows for all delays, so that they can be compared.
-    first = min(LONGEST, int(SHARE * len(record))) + LARGER_ORDER
-    past = [y[first - k : count - k] for k in range(1, order + 1)]
-    inputs = [
-        record.u[first - k - delay : count - k - delay, channel]
-        for channel, delay in enumerate(delays.tolist())
-        for k in range(1, order + 1)
-    ]
-    return np.column_stack([*past, *inputs, np.ones(max(count - first, 0)), y[first:]])
+    @property
+    def enough(self) -> bool:
+        """Whether there are many more samples than parameters."""
+        return bool(self.records) and self.count > 4 * LARGER_ORDER * (1 + self.records[0].nu)
+
+    def likelier(self, loss: float, other: float) -> float:
+        """By how much the log likelihood is higher with the other loss."""
+        return self.count * self.records[0].ny * float(np.log(loss / other)) / 2
+
+    def loss(self, delays: np.ndarray, order: int) -> float:
+        """The geometric mean over outputs of the mean squared prediction errors."""
+        losses = [self._loss_of(output, delays, order) for output in range(self.records[0].ny)]
+        return float(np.exp(np.mean(np.log(losses))))
+
+    def _loss_of(self, output: int, delays: np.ndarray, order: int) -> float:
+        rows = np.concatenate([self._regression(record, delays, order, output) for record in self.records])
+        rows -= rows.mean(axis=0)
+        explained, y = rows[:, :-1], rows[:, -1]
+        scale = np.sqrt(np.mean(rows**2, axis=0)) + np.finfo(float).tiny
+        gram = explained.T @ explained / np.outer(scale[:-1], scale[:-1])
+        weights = np.linalg.lstsq(gram, explained.T @ y / scale[:-1], rcond=1e-12)[0]
+        errors = y - explained @ (weights / scale[:-1])
+        return float(np.mean(errors**2)) + ROUNDING**2 * float(scale[-1] ** 2) + np.finfo(float).tiny
+
+    def _regression(self, record: Record, delays: np.ndarray, order: int, output: int) -> Float[np.ndarray, "rows c"]:
+        """Past outputs and delayed inputs, and the output, from where all of them are there."""
+        first, count = self.longest + LARGER_ORDER, len(record)
+        known = np.flatnonzero(~np.isnan(record.y[:, output]))
+        y = np.interp(np.arange(count), known, record.y[known, output]) if len(known) else np.zeros(count)
+        past = [y[first - k : count - k] for k in range(1, order + 1)]
+        inputs = [
+            record.u[first - k - delay : count - k - delay, channel]
+            for channel, delay in enumerate(delays.tolist())
+            for k in range(1, order + 1)
+        ]
+        return np.column_stack([*past, *inputs, y[first:]])

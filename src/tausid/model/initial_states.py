@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -91,7 +91,8 @@ class StateFinder:
             return Begin(0, np.asarray(x0, float), 0, "given")
         if isinstance(initial, FreeState):
             return self._estimate(record, Begin(first, np.asarray(initial.expected, float), 0, "free"))
-        encoded = self._encode(record)
+        encoded = self._encode(record.part(first, len(record)))
+        encoded = replace(encoded, start=encoded.start + first, used=encoded.used + first)
         return self._estimate(record, encoded) if x0 == "refine" else encoded
 
     def _rest(self, record: Record) -> Float[np.ndarray, "nx"]:
@@ -125,7 +126,7 @@ class StateFinder:
         initial = self.state_space.initial
         return np.asarray(initial.expected, float) if isinstance(initial, FreeState) else np.zeros(self.state_space.nx)
 
-    def check(self, record: Record, x0: ArrayLike | str | None = None) -> None:
+    def check(self, record: Record, x0: ArrayLike | str | None = None, first: int = 0) -> None:
         """Check that a beginning can be found, without an estimate by least squares."""
         self._check(x0)
         _check_outputs(record, x0)
@@ -133,7 +134,9 @@ class StateFinder:
             return
         estimated = x0 == "refine" if isinstance(x0, str) else isinstance(self.state_space.initial, FreeState)
         if x0 is None or isinstance(x0, str):
-            start = 0 if isinstance(self.state_space.initial, FreeState) else self._encode(record).start
+            start = first
+            if not isinstance(self.state_space.initial, FreeState):
+                start += self._encode(record.part(first, len(record))).start
             needed = self._stop(record, start) if estimated else start
             _check_long_enough(record, needed + 1)
             if estimated:

@@ -159,6 +159,11 @@ class Model:
         record = input_record(self, u, t) if record is None else record
         self._check_channels(record)
         how = self._with_own_hold(integrator or self.integrator)
+        if isinstance(x0, Record) and any(self.delays):
+            raise ConfigError(
+                "`x0` must not be a record where inputs are delayed, as some are still on their way; got one. Simulate "
+                "both records as one."
+            )
         record = self._delayed(record)
         begin = self._finder.find(record, self._initial_value(x0), self._unknown(record))
         points = Points.own(record, begin.start) if dt is None else Points.other(record, begin.start, dt, how.hold)
@@ -211,7 +216,7 @@ class Model:
             DataError: other channels than the model's, or no initial state from its first samples.
         """
         self._check_channels(record)
-        self._finder.check(record, x0)
+        self._finder.check(self._delayed(record), x0, self._unknown(record))
 
     def estimate_state(self, record: Record, samples: int) -> Float[np.ndarray, "nx"]:
         """Estimate the state at the first sample of a record from its first samples, by least squares.

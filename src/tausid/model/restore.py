@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tausid.checks import check_number
 from tausid.data.scaling import Scaling
 from tausid.errors import ConfigError, StorageError
 from tausid.model.arrays import SCALING_FIELDS, fill_arrays
@@ -58,13 +59,22 @@ def make_model(
             input_units=tuple(content["input_units"]),
             output_units=tuple(content["output_units"]),
             provenance=content["provenance"],
-            delays=tuple(content.get("delays", ())),
+            delays=_delays(content.get("delays", []), len(content["input_names"])),
             past_span=tuple(span) if (span := content.get("past_span")) else None,
         )
     except (KeyError, TypeError, ConfigError) as error:
         raise StorageError(
             f"model file {path} must describe a tausid model; it does not ({error}). Make it anew."
         ) from None
+
+
+def _delays(found: object, nu: int) -> tuple[float, ...]:
+    """Delays of a file: none, or a number of seconds for each input."""
+    if not isinstance(found, list) or len(found) not in (0, nu):
+        raise ConfigError(f"`delays` must be a list of {nu} numbers; got {found!r}")
+    for delay in found:
+        check_number("delays", delay)
+    return tuple(map(float, found))
 
 
 def with_limits(state_space: StateSpace, structure: Structure, scaling: Scaling) -> StateSpace:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
-from tausid.checks import check_number
+import numpy as np
+
+from tausid.checks import check_choice, check_number
 from tausid.data.clocks import delay_inputs, samples_within
 from tausid.data.records import Record, Records, as_records
 from tausid.engine.holds import hold_slopes
@@ -26,17 +29,20 @@ def resolve_delays(
     nu = as_records(records)[0].nu
     if delays is None:
         return ()
-    given: tuple[float, ...]
-    if delays == AUTO:
+    if isinstance(delays, str):
+        check_choice("delays", delays, (AUTO,))
         from_linear = isinstance(recipe.start, FromLinear) and isinstance(recipe.trainer, LevenbergMarquardt)
         found = estimate_delays(records) if from_linear and not known else ()
         return found if any(found) else ()
-    given = (float(delays),) * nu if isinstance(delays, int | float) else tuple(delays)  # type: ignore[arg-type]
-    for delay in given:
-        check_number("delays", delay)
+    given: tuple[Any, ...] = tuple(delays) if isinstance(delays, Sequence | np.ndarray) else (delays,) * nu
     if len(given) != nu:
         raise ConfigError(f"`delays` must be one number, or one per input; got {len(given)} for {nu} inputs.")
-    return given if any(given) else ()
+    for delay in given:
+        check_number("delays", delay)
+    shortest = min(as_records(records), key=len)
+    if given and samples_within(shortest, max(given)) + 2 > len(shortest):
+        raise ConfigError(f"`delays` must be shorter than the records; got {max(given):g} s for {shortest.name!r}.")
+    return tuple(map(float, given)) if any(given) else ()
 
 
 def delayed(records: Records, delays: tuple[float, ...], recipe: Recipe) -> tuple[Record, ...]:

@@ -81,7 +81,7 @@ def _message_of_adam(problem: Problem, run: RunState, curves: FoldCurves | None)
             f"{run.best_step}) is kept. Try a larger tau, start.A=-I, more substeps or a lower learning rate."
         )
     if run.status == Status.INTERRUPTED:
-        return f"stopped at step {run.step} of {problem.stop}; resume to go on, bit for bit as if never stopped."
+        return f"stopped; the model is that of step {run.step}. Resume to go on, bit for bit as if never stopped."
     if run.status == Status.EARLY_STOPPED:
         return (
             f"no lower validation error for {trainer.patience} steps; the best model is that of step {run.best_step}."

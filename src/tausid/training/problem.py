@@ -31,7 +31,7 @@ class Problem:
         split: records by role.
         initial_model: the untrained model.
         last_step: where training ends, if before the trainer's own end, which the schedule goes by.
-        linear_order: states of the linear approximation that the weights start from; None where they do not.
+        variant: which of several random starts.
     """
 
     recipe: Recipe
@@ -39,7 +39,7 @@ class Problem:
     split: Split
     initial_model: Model
     last_step: int | None = None
-    linear_order: int | None = None
+    variant: int = 0
 
     @property
     def stop(self) -> int:

@@ -95,7 +95,8 @@ class Task:
 
     def random_starts(self, problem: Problem, count: int) -> list[StateSpace]:
         """The start of a problem with random dynamics, and further ones."""
-        start, rng = problem.first_weights, np.random.default_rng([problem.seed, 3])
+        seeds = [problem.seed, 3, problem.variant] if problem.variant else [problem.seed, 3]
+        start, rng = problem.first_weights, np.random.default_rng(seeds)
         return [start, *(start_random_dynamics(start, rng) for _ in range(count - 1))]
 
     def _approximation(self, recipe: Recipe, records: tuple[Record, ...]) -> LinearModel | None:
@@ -271,8 +272,7 @@ def start_problem(
         state_space = start_from_known(model, known, split.train, horizon)
     state_space = with_limits(state_space, recipe.structure, model.scaling)
     model = dataclasses.replace(model, state_space=state_space)
-    order = start.bla.order if from_linear and start.bla is not None else None
-    return Problem(recipe, seed, split, model, linear_order=order)
+    return Problem(recipe, seed, split, model, variant=variant[1])
 
 
 def _untrained_model(

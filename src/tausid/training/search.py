@@ -38,6 +38,8 @@ CLOSE, FINALISTS, FINAL_FITS = 1.1, 3, 6
 # Members that lie further apart than this, and than the linear model is wrong on held-out data, are not trusted. Nor
 # are they where their held-out error, larger by the share that they lie apart, is not below the linear model's.
 APART = 0.5
+# Candidates that are fitted where all final fits of the best ones went astray.
+SECOND_CHOICES = 4
 # A fit has gone astray where its error on its own records is so many times the one of folds on what they did not see.
 ASTRAY = 1.5
 
@@ -66,17 +68,22 @@ def search(task: Task, session: Session, members: int = 1) -> Found:
     trials = Trials(task, session)
     count = max(FINAL_FITS if is_searched(task) else 1, members)
     raced = trials.splits and (is_searched(task) or isinstance(task.problem.recipe.holdout, Folds))
-    finalists = _race(task, trials, count) if raced else [task.problem.recipe]
+    ranking = _race(task, trials, count) if raced else []
+    finalists = [task.problem.recipe] if not raced else _finalists(trials, ranking) if ranking else []
     fits = _final_fits(trials, finalists, count)
+    sound = [job for job in fits if not _astray(trials, job)]
+    others = iter([recipe for recipe in ranking if recipe not in finalists][:SECOND_CHOICES])
+    while fits and not sound and (recipe := next(others, None)) is not None:
+        sound = [job for job in _final_fits(trials, [recipe], count) if not _astray(trials, job)]
     if session.interrupted.is_set():
         return _interrupted(task, trials)
     if not fits:
         return _untrained(task, trials, Status.DIVERGED)
-    return _agree(task, trials, fits)
+    return _agree(task, trials, sound or _folds_of(trials, fits[0].recipe))
 
 
 def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
-    """The candidates that held-out data prefer."""
+    """The candidates that were tried to the end, the one that held-out data prefer first; none when interrupted."""
     first = [*first_candidates(task), *linear_candidates(task, trials.most_states)]
     expected = len(first) + (4 * KINDS_TO_VARY if is_searched(task) else 0)
     trials.planned = expected * len(trials.splits) + final_fits
@@ -89,7 +96,7 @@ def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
         ranking = _rank(trials, [*ranking, *more])
         if ranking[0] not in more or trials.session.interrupted.is_set():
             break
-    return _finalists(trials, ranking) if ranking and not trials.session.interrupted.is_set() else []
+    return [] if trials.session.interrupted.is_set() else ranking
 
 
 def _further(task: Task, trials: Trials, ranking: Sequence[Recipe]) -> list[Recipe]:
@@ -136,9 +143,8 @@ def _steps(trials: Trials, recipe: Recipe) -> int | None:
     return trials.of(recipe).chosen if isinstance(recipe.holdout, Folds) else None
 
 
-def _agree(task: Task, trials: Trials, fits: list[Job]) -> Found:
-    """The final fit that is nearest to the median of all; the linear model where they agree less than it is wrong."""
-    sound = [job for job in fits if not _astray(trials, job)] or _folds_of(trials, fits[0].recipe)
+def _agree(task: Task, trials: Trials, sound: list[Job]) -> Found:
+    """The fit that is nearest to the median of all; the linear model where they agree less than it is wrong."""
     voters = [job for recipe in dict.fromkeys(job.recipe for job in sound) for job in _folds_of(trials, recipe)]
     distance, order = None, list(range(len(sound)))
     jury = [*sound, *(job for job in voters if job not in sound)]
@@ -153,7 +159,7 @@ def _agree(task: Task, trials: Trials, fits: list[Job]) -> Found:
         trials.run([job])
         if job not in trials.done:
             return _interrupted(task, trials)
-        if trials.done[job].weights is not None:
+        if trials.done[job].weights is not None and not _astray(trials, job):
             sound, order, chosen = [job], [0], job
     curves = trials.of(chosen.recipe) if isinstance(chosen.recipe.holdout, Folds) else None
     trust = Trust(_held_out(trials, chosen), None if linear is None else linear[1], len(jury), distance)
@@ -213,11 +219,13 @@ def _run_of(trials: Trials, job: Job) -> RunState:
 
 
 def _interrupted(task: Task, trials: Trials) -> Found:
-    """The trial with the lowest held-out error so far; the start where none has ended."""
+    """A fit of the candidate with the lowest held-out error so far; the start where none has ended."""
     ended = [job for job, trial in trials.done.items() if trial.weights is not None]
     if not ended:
         return _untrained(task, trials, Status.INTERRUPTED)
-    best = min(ended, key=lambda job: (np.nan_to_num(trials.done[job].curve.lowest, nan=np.inf), job.fold is not None))
+    best = min(
+        ended, key=lambda job: (trials.of(job.recipe).lowest, job.fold is not None, trials.done[job].curve.lowest)
+    )
     run = dataclasses.replace(_run_of(trials, best), status=Status.INTERRUPTED)
     return Found(trials.problem(best), run, None, Trust())
 

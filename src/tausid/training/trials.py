@@ -63,7 +63,7 @@ class Trial:
 
     @property
     def training_error(self) -> float:
-        """Root mean square of the training errors at the end; infinite where there is no model."""
+        """Root mean square of the training errors at the last step; infinite where there is no model."""
         return float("inf") if self.weights is None else float(np.sqrt(self.curve.losses[-1]))
 
     def stored(self) -> StoredTrial:
@@ -101,6 +101,9 @@ class Trials:
         self.session = session
         self.splits = cut_folds(task.problem.split, task.problem.recipe)
         self.done: dict[Job, Trial] = {}
+        self._trained: dict[
+            Job, Trial
+        ] = {}  # as they were trained: what is written, so that a resumed race is the same
         self._models: dict[Job, Model] = {}
         self.planned = 0
         self.seconds = 0.0
@@ -192,7 +195,7 @@ class Trials:
             for future in finished:
                 trial = future.result()
                 if trial is not None:
-                    self.done[running[future]] = trial
+                    self.done[running[future]] = self._trained[running[future]] = trial
                     self.session.report(self._update(running[future], trial))
             if time.monotonic() - saved > 2.0:
                 self._save()
@@ -264,7 +267,7 @@ class Trials:
     def _save(self) -> None:
         self.seconds = time.perf_counter() - self._began
         if self.session.folder is not None:
-            kept = {job_key(job): trial.stored() for job, trial in self.done.items()}
+            kept = {job_key(job): trial.stored() for job, trial in self._trained.items()}
             save_trials(self.session.folder, self.task.problem, {**self._stored, **kept})
 
 
@@ -272,8 +275,8 @@ def job_key(job: Job) -> str:
     """What tells a job from others of the same fit, for its file."""
     structure, start = job.recipe.structure, job.recipe.start
     parts = (structure.order, structure.network, structure.hidden, structure.activation, bool(structure.nonlinear_g))
-    trainer = getattr(job.recipe.trainer, "independent", None)
-    return repr((*parts, start.kind, trainer, job.fold, job.variant, job.steps))
+    independent = getattr(job.recipe.trainer, "independent", None)
+    return repr((*parts, start.kind, independent, job.fold, job.variant, job.steps))
 
 
 def pool(curves: Sequence[FoldCurve]) -> FoldCurves:
