@@ -179,7 +179,7 @@ def _untrusted(trials: Trials, job: Job, distance: float | None, linear: float) 
 def _astray(trials: Trials, job: Job) -> bool:
     """Whether a fit ended in a bad minimum: simulated as new records, from estimated initial states, its own records
     are much worse than what folds held out."""
-    if not isinstance(job.recipe.holdout, Folds) or job.steps == 0:
+    if not isinstance(job.recipe.holdout, Folds) or trials.task.plant is not None:
         return False
     weights = job.recipe.trainer.output_weights
     error = validation_score(trials.model(job), trials.task.problem.split.train, output_weights=weights)
