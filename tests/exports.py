@@ -74,3 +74,9 @@ def hostile(model: Model, record: Record) -> Model:
     return replace(
         model, input_names=names[0], output_names=names[1], input_units=units[0], output_units=units[1]
     )  # fmt: skip
+
+
+def delayed(case: str = "tanh") -> tuple[Model, Record]:
+    """A model whose inputs act late: held ones by samples, interpolated ones by any time."""
+    model, record = make_model(case)
+    return replace(model, delays=(1.3, 2.37)[: len(model.input_names)]), record

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from exports import CASES, make_ensemble, make_model
+from exports import CASES, delayed, make_ensemble, make_model
 
 from tausid import ConfigError, FixedStep, Scaling
 from tausid.engine.networks import ACTIVATIONS
@@ -29,6 +29,16 @@ def test_the_interpreter_reproduces_the_simulation(case):
     # Rounding of 240 stages and more; the states have unit size.
     np.testing.assert_allclose(x, expected.x, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(y, expected.y, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", ["leaky", "tanh", "cubic"])
+def test_delays_are_those_of_the_simulation(case):
+    model, record = delayed(case)
+    expected, without = (replace(model, delays=d).simulate(record, x0=np.full(3, 0.2)) for d in (model.delays, ()))
+    x, y = simulate(describe(model), np.full(3, 0.2), record.u, record.t)
+    np.testing.assert_allclose(x, expected.x, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(y, expected.y, rtol=1e-12, atol=1e-12)
+    assert np.abs(expected.y - without.y).max() > 1e-3
 
 
 def test_limits_and_several_parts_of_a_step_are_met_in_these_cases():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from commands import printed
-from exports import CASES, HOSTILE, hostile, make_ensemble, make_model
+from exports import CASES, HOSTILE, delayed, hostile, make_ensemble, make_model
 
 from tausid import ConfigError
 from tausid.engine.networks import ACTIVATIONS
@@ -72,6 +72,18 @@ def test_hostile_names_become_safe_ones_and_the_header_says_which(tmp_path):
     header = (tmp_path / "plant.h").read_text("ascii")
     assert r'u__rm_rf_: "\"; rm -rf \/ #"' in header
     assert f'y_while: "{HOSTILE[-1]}"' in header
+
+
+@needs_compiler
+def test_delays_of_inputs(tmp_path):
+    """Past inputs lie in a ring; one that is too small says so (the check ends with 2)."""
+    write_model(delayed()[0], "c", tmp_path, name="plant")
+    for flags in LANGUAGES.values():
+        done = build_and_run(tmp_path, COMPILERS[0], *flags)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert build_and_run(tmp_path, COMPILERS[0], "-std=c99", "-Dplant_HISTORY=3").returncode == 2
+    assert "as it was 2.37 s before" in (tmp_path / "plant.h").read_text()
+    assert "in 1 by 2.37 s" in (tmp_path / "README.md").read_text()
 
 
 def test_sources_hold_nothing_that_allocates_or_is_kept_between_calls(tmp_path):

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from exports import hostile, make_ensemble, make_model
+from exports import delayed, hostile, make_ensemble, make_model
 
-from tausid.errors import StorageError
+from tausid.errors import ConfigError, StorageError
 from tausid.export import Description, describe, fmu, interpreter, write_model
 from tausid.export.check import TOLERANCE, make_check
 
@@ -152,6 +152,27 @@ def test_the_command_in_the_readme_verifies_both(tmp_path):
     done = subprocess.run([sys.executable, str(tmp_path / "plant_check.py")], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("valid") == 2
+
+
+@needs_compiler
+def test_co_simulation_delays_inputs_and_model_exchange_takes_them_delayed(tmp_path):
+    model, _ = delayed("leaky")
+    write_model(model, "fmu", tmp_path, name="plant")
+    done = subprocess.run([sys.executable, str(tmp_path / "plant_check.py")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    description = describe(model)
+    u, y, x, dx = references(description)
+    D = interpreter.jacobian(description.g, np.zeros(3), np.ones(1))[1][0, 0]
+    for kind, change in (("Model", D), ("Slave", 0.0)):
+        with instance(tmp_path / "plant_fmi2.fmu", 2, kind, np.zeros(3), x) as plant:
+            plant.set(u, [1.0])  # what it was before as well, as nothing came before
+            np.testing.assert_allclose(plant.get(dx), interpreter.evaluate(description.f, np.zeros(3), np.ones(1)))
+            np.testing.assert_allclose(plant.getDirectionalDerivative(y, u, [1.0]), [change], rtol=1e-12)
+
+
+def test_delays_with_first_order_hold_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="must have zero-order hold.*in 1 has first-order hold"):
+        write_model(delayed("tanh")[0], "fmu", tmp_path, name="plant")
 
 
 def test_without_a_compiler_the_sources_are_there_and_the_readme_says_so(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from exports import CASES, HOSTILE, hostile, make_ensemble, make_model
+from exports import CASES, HOSTILE, delayed, hostile, make_ensemble, make_model
 
 from tausid.engine.steppers import RK4
 from tausid.errors import ConfigError, MissingExtraError
@@ -108,6 +108,18 @@ def test_the_command_in_the_readme_verifies_and_finds_what_differs(to, needed, t
     lines[-1] = ",".join([*cells[:-1], repr(float(cells[-1]) * (1 + 1e-4))])
     table.write_text("\n".join(lines))
     assert verify(tmp_path, script).returncode == 1
+
+
+@pytest.mark.parametrize(("to", "needed"), [("onnx", "onnxruntime"), ("casadi", "casadi"), ("matlab", None)])
+def test_delays_are_said_and_verified(to, needed, tmp_path):
+    if needed is not None:
+        pytest.importorskip(needed)
+    write_model(delayed()[0], to, tmp_path, name="plant")
+    assert 'Inputs act late: "in 0 by 1.3 s, in 1 by 2.37 s"' in (tmp_path / "README.md").read_text()
+    if to == "matlab" and OCTAVE is None:
+        pytest.skip("no Octave (octave-cli) here")
+    done = verify(tmp_path, "plant_check.m" if to == "matlab" else "plant_check.py")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_hostile_names_are_said_where_they_do_no_harm(tmp_path):

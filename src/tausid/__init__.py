@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from tausid import control as control
     from tausid import errors as errors
     from tausid import export as export
     from tausid import study as study
+    from tausid.control.comparison import compare as compare
     from tausid.data import datasets as datasets
     from tausid.data import preparation as preparation
     from tausid.data.clocks import split_at_gaps as split_at_gaps
@@ -80,6 +82,7 @@ if TYPE_CHECKING:
     from tausid.training.recipe import Recipe as Recipe
 
 _MODULES = {
+    "control": "control",
     "datasets": "data.datasets",
     "errors": "errors",
     "export": "export",
@@ -93,6 +96,7 @@ _MODULES = {
     "study": "study",
 }
 _NAMES = {
+    "control.comparison": "compare",
     "data.clocks": "split_at_gaps",
     "data.inspection": "Inspection look",
     "data.preparation": "prepare",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -33,11 +33,14 @@ class Check:
         return write_table(path, header, np.column_stack([self.t, *parts.values()]).tolist())
 
 
-def make_check(description: Description, *, long_steps: bool) -> Check:
+def make_check(description: Description, *, long_steps: bool, delayed: bool = True) -> Check:
     """A response to random steps within a deviation of the inputs' means, on an uneven clock.
 
-    `long_steps` are some that are integrated in parts. A simulation that diverges ends where it does.
+    `long_steps` are some that are integrated in parts. Unless `delayed`, inputs are those that act. A
+    simulation that diverges ends where it does.
     """
+    if not delayed:
+        description = replace(description, delays=np.zeros(description.nu))
     rng = np.random.default_rng(0)
     steps = description.ts * rng.uniform(0.5, 1.0, SAMPLES)
     if long_steps:

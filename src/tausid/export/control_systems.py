@@ -24,7 +24,8 @@ def to_control(description: Description, *, name: str = "model") -> control.Nonl
         name: what the system is called.
 
     Returns:
-        The system; its signals have the channels' names as identifiers, its states are x1, x2, ...
+        The system, which takes inputs as they act, after their delays. Its signals have the channels' names as
+        identifiers, its states are x1, x2, ...
 
     Raises:
         MissingExtraError: python-control is not installed.
@@ -46,7 +47,7 @@ def to_state_space(description: Description, x: ArrayLike, u: ArrayLike) -> cont
         u: the inputs, in physical units.
 
     Returns:
-        The system of deviations from this point, in physical units of inputs and outputs.
+        The system of deviations from this point, in physical units of inputs and outputs, without delays.
 
     Raises:
         ConfigError: the model has no inputs.

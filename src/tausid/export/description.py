@@ -29,6 +29,7 @@ class Description:
         stepper: the explicit method that the model is integrated with.
         substeps: its steps per sampling interval.
         longest_step: a longer interval in seconds is integrated in equal parts, each of so many substeps.
+        delays: seconds after which each input acts; f and g take inputs as they act.
         hold: how far each input moves to its next sample within an interval: 0 (zero-order) or 1 (first-order).
         x0: a state to begin from, the mean of those seen in training; zero where the model does not know it.
         ts: sampling time of the training data in seconds.
@@ -45,6 +46,7 @@ class Description:
     stepper: Stepper
     substeps: int
     longest_step: float
+    delays: np.ndarray
     hold: np.ndarray
     x0: np.ndarray
     ts: float
@@ -106,6 +108,7 @@ def describe(model: AnyModel) -> Description:
         stepper=get_stepper(stepper),
         substeps=substeps,
         longest_step=longest,
+        delays=np.array(first.delays or (0.0,) * nu, float),
         hold=np.array(hold_slopes(first.integration.hold, nu)),
         x0=np.concatenate([_start(member) for member in members]),
         ts=first.ts,
@@ -145,17 +148,24 @@ def _integration(members: tuple[Model, ...]) -> tuple[str, int, float]:
     """Stepper, substeps and longest step of all members."""
     nu = members[0].state_space.nu
     found = {
-        (m.integrator.stepper, m.integrator.substeps, m.longest_step, hold_slopes(m.integration.hold, nu))
+        (m.integrator.stepper, m.integrator.substeps, m.longest_step, hold_slopes(m.integration.hold, nu), _delays(m))
         for m in members
     }
     if len(found) > 1:
-        ways = "; ".join(f"{n} substeps of {name}" for name, n, *_ in sorted(found))
+        ways = "; ".join(
+            f"{n} substeps of {name}{''.join(f', delayed by {d:g} s' for d in delays)}"
+            for name, n, _, _, delays in sorted(found)
+        )
         raise ConfigError(
             f"members of an ensemble must be integrated alike to be exported; these are not: {ways}. "
             "Export one of its `members`."
         )
-    stepper, substeps, longest, _ = found.pop()
+    stepper, substeps, longest, *_ = found.pop()
     return stepper, substeps, longest
+
+
+def _delays(model: Model) -> tuple[float, ...]:
+    return tuple(model.delays) if any(model.delays) else ()
 
 
 def _start(model: Model) -> np.ndarray:

@@ -6,6 +6,7 @@ import numpy as np
 
 from tausid.data.records import UNIFORM_TOLERANCE
 from tausid.engine.steppers import take_step
+from tausid.export.delays import acting_inputs
 from tausid.export.derivatives import along
 from tausid.export.description import Description
 from tausid.export.operations import Function, Operation
@@ -38,7 +39,7 @@ def step(
     u_next: Float[np.ndarray, "*B nu"],
     dt: float,
 ) -> Float[np.ndarray, "*B nx"]:
-    """The state after `dt` seconds; `u_next`, the inputs then, counts for those with first-order hold."""
+    """The state after `dt` seconds with inputs as they act; `u_next`, those then, counts with first-order hold."""
     parts = max(int(np.ceil(dt / description.longest_step - UNIFORM_TOLERANCE)), 1) * description.substeps
     for i in range(parts):
         x = take_step(
@@ -57,7 +58,8 @@ def simulate(
     u: Float[np.ndarray, "N nu"],
     t: Float[np.ndarray, "N"],
 ) -> tuple[Float[np.ndarray, "N nx"], Float[np.ndarray, "N ny"]]:
-    """States and outputs at the time stamps."""
+    """States and outputs at the time stamps; inputs are given, and act after their delays."""
+    u = acting_inputs(description, u, t)
     x = [np.asarray(x0, float)]
     for k, dt in enumerate(np.diff(t)):
         x.append(step(description, x[-1], u[k], u[k + 1], float(dt)))

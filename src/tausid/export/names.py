@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tausid.errors import ConfigError
 from tausid.export.description import Description
+from tausid.model.model import describe_delays
 
 LONGEST = 40  # characters of an identifier; C promises to tell 63 apart
 
@@ -54,11 +55,23 @@ def quoted(text: str) -> str:
 def channel_lines(description: Description) -> list[str]:
     """One line a channel, with its place in u or y."""
     d = description
-    inputs = mapping(d.input_names, d.input_units, (f"u({i + 1})" for i in range(d.nu)))
+    inputs = mapping(d.input_names, d.input_units, (f"u({i + 1})" for i in range(d.nu)), d.delays)
     return [*inputs, *mapping(d.output_names, d.output_units, (f"y({i + 1})" for i in range(d.ny)))]
 
 
-def mapping(names: Iterable[str], units: Iterable[str], safe: Iterable[str]) -> list[str]:
-    """One line a channel: its safe name, the name in the records, and the unit."""
-    rows = zip(safe, names, units, strict=True)
-    return [f"{plain}: {quoted(name)}{f' in {quoted(unit)}' if unit else ''}" for plain, name, unit in rows]
+def mapping(
+    names: Sequence[str], units: Sequence[str], safe: Iterable[str], delays: Iterable[float] | None = None
+) -> list[str]:
+    """One line a channel: its safe name, the name in the records, the unit, and the delay of an input that has one."""
+    rows = zip(safe, names, units, [0.0] * len(names) if delays is None else delays, strict=True)
+    return [
+        f"{plain}: {quoted(name)}{f' in {quoted(unit)}' if unit else ''}"
+        f"{f', as it was {delay:g} s before' if delay else ''}"
+        for plain, name, unit, delay in rows
+    ]
+
+
+def delay_note(description: Description, who: str) -> str:
+    """A paragraph for a README on late inputs, and who delays them; empty for a model without delays."""
+    late = describe_delays(description.delays.tolist(), description.input_names)
+    return f"\nInputs act late: {quoted(late)}. {who}\n" if late else ""

@@ -108,7 +108,7 @@ def evaluate(
     Raises:
         DataError: no sample is left to score, or the record does not fit the model.
     """
-    return score_simulation(_free_run(model, as_records(record)[0], x0), record, skip=skip)
+    return score_simulation(run_freely(model, as_records(record)[0], x0), record, skip=skip)
 
 
 def evaluate_records(
@@ -129,10 +129,11 @@ def evaluate_records(
         DataError: a record has no sample left to score, or does not fit the model.
     """
     several = as_records(records)
-    return score_simulations([_free_run(model, record, x0) for record in several], several, skip=skip)
+    return score_simulations([run_freely(model, record, x0) for record in several], several, skip=skip)
 
 
-def _free_run(model: AnyModel | LinearModel, record: Record, x0: InitialValue) -> Simulation:
+def run_freely(model: AnyModel | LinearModel, record: Record, x0: InitialValue) -> Simulation:
+    """A free run of any model, which may diverge."""
     if isinstance(model, AnyModel):
         return model.simulate(record, x0=x0, throw=False)
     from tausid.linear import X0_SAMPLES  # late: it needs scipy

@@ -16,7 +16,7 @@ from tausid.errors import ConfigError, DataError, unknown_name
 from tausid.model import free_run
 from tausid.model.initial import FreeState
 from tausid.model.past import at_nominal_times, fill_between, hold_missing, past_is_known
-from tausid.model.rest import AT_REST, find_rest
+from tausid.model.rest import AT_REST, at_inputs, find_rest
 from tausid.model.state_space import StateSpace
 from tausid.model.structure import Structure
 from tausid.shapes import ArrayLike, Float
@@ -101,7 +101,7 @@ class StateFinder:
         held, steps = np.repeat(u, SETTLE + 1, axis=0), np.full(SETTLE, self.ts)
         settled = free_run.run(self.state_space, self._expected, held, steps, self.integrator, self.engine)[0][-1]
         guess = settled if np.isfinite(settled).all() else self._expected
-        state, rate, _ = find_rest(self.state_space, u[0], guess)
+        state, rate, _ = find_rest(*at_inputs(self.state_space, u[0]), guess)
         if np.max(np.abs(rate)) > AT_REST:
             raise DataError(
                 f"the model must come to rest with the first inputs of {record.name!r}, as its initial state; it does "
@@ -112,7 +112,7 @@ class StateFinder:
     def _with_outputs(self, record: Record, wanted: OutputsAtRest) -> Float[np.ndarray, "nx"]:
         """The state with the outputs that are wanted, and as near to rest with the first inputs as can be."""
         u, y = self.scaling.normalize_u(record.u[:1])[0], self.scaling.normalize_y(wanted.y[None])[0]
-        state, _, reached = find_rest(self.state_space, u, self._expected, y)
+        state, _, reached = find_rest(*at_inputs(self.state_space, u), self._expected, y)
         if np.nanmax(np.abs(reached - y), initial=0.0) > 10 * AT_REST:
             raise DataError(
                 f"outputs that `x0` gives must be within the model's reach; {_listed(wanted.y)} is not with the first "

@@ -17,29 +17,28 @@ AT_REST = 1e-3
 
 
 def find_rest(
-    space: StateSpace,
-    u: Float[np.ndarray, "nu"],
-    guess: Float[np.ndarray, "nx"],
+    f: Callable[[np.ndarray], np.ndarray],
+    g: Callable[[np.ndarray], np.ndarray],
+    guess: Float[np.ndarray, "n"],
     y: Float[np.ndarray, "ny"] | None = None,
-) -> tuple[Float[np.ndarray, "nx"], Float[np.ndarray, "nx"], Float[np.ndarray, "ny"]]:
-    """The state near a guess with `f(x, u) = 0`, or with outputs y (NaN where any will do) and f as small as can be.
+) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "nx"], Float[np.ndarray, "ny"]]:
+    """The x near a guess with `f(x) = 0`, or with outputs y (NaN where any will do) and f as small as can be.
 
     All in normalized units, with what f and g are there.
     """
     from scipy.optimize import least_squares  # late: it takes a while to import
 
-    wanted = np.full(space.ny, np.nan) if y is None else y
-    given = ~np.isnan(wanted)
-    f, g = _at(space, u)
+    given = np.zeros(0, int) if y is None else np.flatnonzero(~np.isnan(y))
+    wanted = np.zeros(0) if y is None else y[given]
 
     def gap(x: np.ndarray) -> np.ndarray:
-        return np.concatenate([f(x), OUTPUTS * (g(x) - wanted)[given], NEAR * (x - guess)])
+        return np.concatenate([f(x), OUTPUTS * (g(x)[given] - wanted), NEAR * (x - guess)])
 
     found = least_squares(gap, guess, x_scale=1.0).x
     return found, f(found), g(found)
 
 
-def _at(
+def at_inputs(
     space: StateSpace, u: Float[np.ndarray, "nu"]
 ) -> tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]:
     """The normalized derivative and the output as functions of the state."""

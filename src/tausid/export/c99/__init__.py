@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -10,34 +12,55 @@ from tausid.data.records import UNIFORM_TOLERANCE
 from tausid.export import interpreter
 from tausid.export.c99.functions import functions_source, numbers
 from tausid.export.check import TOLERANCE, TOLERANCE_FLOAT, make_check
+from tausid.export.delays import SLACK, acting_inputs
 from tausid.export.derivatives import along
 from tausid.export.description import Description
-from tausid.export.names import identifiers, mapping
+from tausid.export.names import identifiers, mapping, quoted
 from tausid.export.templates import fill
+from tausid.model.model import describe_delays
 from tausid.storage import write_text
 
 HERE = Path(__file__).parent
+# The loop of the README with delays.
+DELAYED_LOOP = """
+Inputs act late: {delays}. All functions take them as they act; past ones lie in a ring of {name}_HISTORY samples:
+
+    {name}_past past;
+    {name}_forget(&past);
+    {name}_delayed(&past, u, acting);
+    for (;;) {{
+      {name}_output(x, acting, y);
+      {name}_remember(&past, u, dt);
+      if ({name}_delayed(&past, u_next, acting_next)) {{ /* more samples within a delay than {name}_HISTORY */ }}
+      {name}_step(x, acting, acting_next, dt);  /* then u = u_next, acting = acting_next */
+    }}
+"""
 
 
 def write_c99(description: Description, name: str, folder: Path) -> list[Path]:
     """Write the model, its check and a README."""
     texts = {**sources(description, name), f"{name}_check.c": _check(description, name)}
-    texts["README.md"] = fill(HERE / "README.md.in", name=name)
+    late = describe_delays(description.delays.tolist(), description.input_names)
+    delays = DELAYED_LOOP.format(delays=quoted(late), name=name) if late else ""
+    texts["README.md"] = fill(HERE / "README.md.in", name=name, delays=delays)
     return [write_text(folder / file, text) for file, text in texts.items()]
 
 
-def sources(description: Description, name: str) -> dict[str, str]:
-    """Header and source by file name."""
-    return {f"{name}.h": _header(description, name), f"{name}.c": _source(description, name)}
+def sources(description: Description, name: str, *, shortest_step: float = 0.5) -> dict[str, str]:
+    """Header and source by file name; past inputs have room for steps of that share of the sampling time."""
+    return {f"{name}.h": _header(description, name, shortest_step), f"{name}.c": _source(description, name)}
 
 
-def _header(d: Description, name: str) -> str:
+def _header(d: Description, name: str, shortest_step: float) -> str:
     inputs = identifiers(f"u_{channel}" for channel in d.input_names)
     outputs = identifiers(f"y_{channel}" for channel in d.output_names)
-    lines = [*mapping(d.input_names, d.input_units, inputs), *mapping(d.output_names, d.output_units, outputs)]
+    lines = mapping(d.input_names, d.input_units, inputs, d.delays)
+    lines += mapping(d.output_names, d.output_units, outputs)
     first = [plain for plain, slope in zip(inputs, d.hold, strict=True) if slope]
+    room = math.ceil(np.max(d.delays, initial=0.0) / (shortest_step * d.ts)) + 2
     return fill(
         HERE / "model.h.in",
+        delays=_if_delayed(d, "delays.h.in", name=name, room=room, room_u=max(d.nu, 1)),
         name=name,
         nx=d.nx,
         nu=d.nu,
@@ -52,6 +75,8 @@ def _source(d: Description, name: str) -> str:
     tableau = np.zeros((len(d.stepper.b),) * 2)
     for i, row in enumerate(d.stepper.a):
         tableau[i, :i] = row
+    slopes, slack = numbers(d.hold if d.nu else [0.0]), np.where(d.hold > 0, 0.0, SLACK * d.ts)
+    late = {"delays": numbers(d.delays), "slack": numbers(slack), "slopes": slopes}
     functions = {"f": d.f, "g": d.g, "f_along": along(d.f), "g_along": along(d.g)}
     return fill(
         HERE / "model.c.in",
@@ -67,15 +92,17 @@ def _source(d: Description, name: str) -> str:
         a=", ".join(f"{{{numbers(row)}}}" for row in tableau),
         b=numbers(d.stepper.b),
         c=numbers(d.stepper.c),
-        slopes=numbers(d.hold if d.nu else [0.0]),
+        slopes=slopes,
+        delays=_if_delayed(d, "delays.c.in", name=name, **late),
     )
 
 
 def _check(d: Description, name: str) -> str:
     check = make_check(d, long_steps=True)
     u = check.u if d.nu else np.zeros((len(check.t), 1))
-    A, B = interpreter.jacobian(d.f, check.x[-1], check.u[-1])
-    C, D = interpreter.jacobian(d.g, check.x[-1], check.u[-1])
+    acting = acting_inputs(d, check.u, check.t)[-1]
+    A, B = interpreter.jacobian(d.f, check.x[-1], acting)
+    C, D = interpreter.jacobian(d.g, check.x[-1], acting)
     arrays = {"dt": np.diff(check.t), "A": A, "B": B, "C": C, "D": D}
     rows = {"u": u, "x": check.x, "y": check.y}
     return fill(
@@ -85,6 +112,11 @@ def _check(d: Description, name: str) -> str:
         room_u=max(d.nu, 1),
         tolerance=TOLERANCE,
         tolerance_float=TOLERANCE_FLOAT,
+        delays=_if_delayed(d, "delays_check.c.in", name=name),
         **{key: numbers(a.ravel() if a.size else [0.0], plain=True) for key, a in arrays.items()},
         **{key: ",\n".join(f"{{{numbers(row, plain=True)}}}" for row in a) for key, a in rows.items()},
     )
+
+
+def _if_delayed(d: Description, template: str, **values: Any) -> str:
+    return fill(HERE / template, **values) if np.any(d.delays) else ""

@@ -11,7 +11,7 @@ import numpy as np
 from tausid.errors import MissingExtraError
 from tausid.export.check import TOLERANCE, make_check
 from tausid.export.description import Description, step_function
-from tausid.export.names import channel_lines
+from tausid.export.names import channel_lines, delay_note
 from tausid.export.operations import Function
 from tausid.export.templates import fill
 from tausid.storage import write_bytes, write_text
@@ -33,11 +33,12 @@ def write_casadi(description: Description, name: str, folder: Path) -> list[Path
         "longest": description.longest_step,
         "channels": "\n".join(f"    {c}" for c in channel_lines(description)),
     }
+    values["delays"] = delay_note(description, "The functions take each as it was so long before.")
     texts = {
         f"{name}_check.py": fill(HERE / "check.py.in", **values),
         "README.md": fill(HERE / "README.md.in", **values),
     }
-    check = make_check(description, long_steps=False).write(folder / "check.csv")
+    check = make_check(description, long_steps=False, delayed=False).write(folder / "check.csv")
     return [*files, check, *(write_text(folder / file, text) for file, text in texts.items())]
 
 

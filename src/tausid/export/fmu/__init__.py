@@ -15,12 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from tausid.errors import StorageError
+from tausid.errors import ConfigError, StorageError
 from tausid.export.c99 import sources
 from tausid.export.c99.functions import numbers
 from tausid.export.check import TOLERANCE, make_check
 from tausid.export.description import Description
 from tausid.export.fmu.xml import SOURCES, build_description, model_description
+from tausid.export.names import delay_note
 from tausid.export.templates import fill
 from tausid.storage import write_bytes, write_text
 
@@ -30,6 +31,7 @@ SYSTEMS = {
     "Darwin": ("darwin", "darwin", ".dylib"),
     "Windows": ("win", "windows", ".dll"),
 }
+SHORTEST_STEP = 0.02  # of a co-simulation with delays, in sampling times
 MACHINES = {"AMD64": "x86_64", "arm64": "aarch64"}  # as FMI 3.0 calls them
 
 
@@ -43,6 +45,9 @@ def write_fmu(description: Description, name: str, folder: Path) -> list[Path]:
     held = replace(description, hold=np.zeros(description.nu))  # between steps a co-simulation holds its inputs
     built = "and a library for this platform" if compiler else "and no library, as there was no C compiler"
     values = {"name": name, "nx": held.nx, "nu": held.nu, "ny": held.ny, "tolerance": TOLERANCE, "built": built}
+    values["delays"] = delay_note(
+        held, "In co-simulation the FMU delays them; in model exchange give each as it was so long before."
+    )
     texts = {
         f"{name}_check.py": fill(HERE / "check.py.in", **values),
         "README.md": fill(HERE / "README.md.in", **values),
@@ -60,11 +65,14 @@ def find_compiler() -> str | None:
 
 def make_fmu(description: Description, name: str, version: int, compiler: str | None) -> bytes:
     """The FMU as bytes: model description, sources, and a library where there is a compiler."""
-    texts = sources(description, name)
+    _check_delays(description)
+    texts = sources(description, name, shortest_step=SHORTEST_STEP)
     token = hashlib.sha256("".join(texts.values()).encode()).hexdigest()[:32]
     room = max(description.nu, 1)
     u = numbers(description.u_mean if description.nu else [0.0], plain=True)
-    texts["instance.h"] = fill(HERE / "instance.h.in", name=name, token=token, u=u, room_u=room)
+    delays = numbers(description.delays if description.nu else [0.0], plain=True)
+    late = {"delays": delays, "delayed": int(np.any(description.delays))}
+    texts["instance.h"] = fill(HERE / "instance.h.in", name=name, token=token, u=u, room_u=room, **late)
     texts[f"fmi{version}.c"] = fill(HERE / f"fmi{version}.c.in", name=name)
     files = {"modelDescription.xml": model_description(description, name, token, version)}
     files |= {f"sources/{file}": text.encode() for file, text in texts.items()}
@@ -74,6 +82,15 @@ def make_fmu(description: Description, name: str, version: int, compiler: str | 
         path, library = _library_path(name, version), _compile(compiler, texts, name, version)
         files[path] = library
     return _zipped(files)
+
+
+def _check_delays(d: Description) -> None:
+    late = [name for name, delay, slope in zip(d.input_names, d.delays, d.hold, strict=True) if delay and slope]
+    if late:
+        raise ConfigError(
+            f"delayed inputs of an FMU must have zero-order hold, as all are held over a step; {', '.join(late)} has "
+            "first-order hold. Export to C or MATLAB."
+        )
 
 
 def _library_path(name: str, version: int) -> str:

@@ -29,7 +29,9 @@ def variables_of(d: Description) -> list[Variable]:
     states = [f"x{i + 1}" for i in range(d.nx)]
     safe = identifiers((*d.input_names, *d.output_names), taken=["time", *states])
     units = [unit if unit.isprintable() else quoted(unit) for unit in (*d.input_units, *d.output_units)]
-    said = [quoted(name) for name in (*d.input_names, *d.output_names)]
+    late = [f"; acts {delay:g} s later, which model exchange leaves to you" if delay else "" for delay in d.delays]
+    said = [quoted(name) + later for name, later in zip(d.input_names, late, strict=True)]
+    said += [quoted(name) for name in d.output_names]
     inputs = [Variable(safe[i], "input", "exact", said[i], units[i], start=float(d.u_mean[i])) for i in range(d.nu)]
     outputs = [Variable(safe[i], "output", "calculated", said[i], units[i]) for i in range(d.nu, d.nu + d.ny)]
     local = [

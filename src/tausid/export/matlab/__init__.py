@@ -10,8 +10,9 @@ import numpy as np
 
 from tausid.data.records import UNIFORM_TOLERANCE
 from tausid.export.check import TOLERANCE, make_check
+from tausid.export.delays import SLACK
 from tausid.export.description import Description
-from tausid.export.names import channel_lines
+from tausid.export.names import channel_lines, delay_note
 from tausid.export.operations import Operation
 from tausid.export.templates import fill
 from tausid.storage import write_text
@@ -39,7 +40,10 @@ def write_matlab(description: Description, name: str, folder: Path) -> list[Path
         "longest": repr(float(d.longest_step)),
         "split": UNIFORM_TOLERANCE,
         "tolerance": TOLERANCE,
+        "delay_note": delay_note(d, f"{name}_simulate delays them; the other functions take them as they act."),
     }
+    late = {"delays": matrix([d.delays]), "hold": values["hold"], "slack": number(SLACK * d.ts)}
+    values["delay"] = fill(HERE / "delay.m.in", **late) if np.any(d.delays) else ""
     texts = {f"{name}_{part}.m": fill(HERE / f"{part}.m.in", **values) for part in ("step", "simulate", "check")}
     for part, function, result, about in (
         ("f", d.f, "dx", "State derivative per second, dx/dt = f(x, u)"),

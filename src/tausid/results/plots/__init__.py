@@ -1,6 +1,7 @@
 """Figures of result objects; each function returns a matplotlib figure, and `save_figure` writes one."""
 
 from tausid.results.plots._linear import plot_bla as plot_bla
+from tausid.results.plots._linear import plot_operating_points as plot_operating_points
 from tausid.results.plots._linear import plot_order as plot_order
 from tausid.results.plots._record import plot_record as plot_record
 from tausid.results.plots._record import plot_time_scaling as plot_time_scaling

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from tausid.errors import DataError
 from tausid.linear import FrequencyResponse, LinearModel
 from tausid.linear.order import OrderEstimate
-from tausid.results.plots._style import MEASURED, RESIDUAL, SERIES, SIMULATED, new_figure, styled
+from tausid.results.plots._style import MEASURED, RESIDUAL, SERIES, SIMULATED, new_figure, plain, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -143,3 +143,30 @@ def _finish(amplitude: Axes, phase: Axes) -> None:
     amplitude.tick_params(labelbottom=False)
     phase.set_ylabel("phase (degrees)")
     phase.set_xlabel("frequency (Hz)")
+
+
+@styled
+def plot_operating_points(
+    level: np.ndarray, gains: Mapping[str, np.ndarray], time_constants: np.ndarray, *, label: str
+) -> Figure:
+    """How static gains and time constants change with the operating point.
+
+    Args:
+        level: what the points are told apart by, shape (N,).
+        gains: static gains by name, each of shape (N,).
+        time_constants: in seconds, shape (N, nx).
+        label: name of the level.
+
+    Returns:
+        The figure, one panel each.
+    """
+    figure, order = new_figure(4.6), np.argsort(level)
+    above, below = figure.subplots(2, 1, sharex=True)
+    for name, gain in gains.items():
+        above.plot(level[order], gain[order], marker=".", label=plain(name))
+    below.plot(level[order], time_constants[order], marker=".")
+    above.set_ylabel("static gain")
+    above.legend()
+    below.set_ylabel("time constants (s)")
+    below.set_xlabel(plain(label))
+    return figure
