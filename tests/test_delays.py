@@ -12,6 +12,7 @@ import tausid
 from tausid import ConfigError, DataError, Record, StorageError, estimate_delays
 from tausid.data.clocks import delay_inputs
 from tausid.model.arrays import named_arrays
+from tausid.results.runs import Run
 from tausid.storage import write_arrays
 
 QUICK = {"structure.hidden": (3,), "trainer.iterations": 10, "search": "fixed", "structure.nx": 2}
@@ -151,3 +152,10 @@ def test_an_encoder_begins_where_delayed_inputs_are_known():
     model = fit(record, delays=4.0, holdout=None, settings={**QUICK, "structure.initial_state": "encoder"}).model
     late, undelayed = model.simulate(record), dataclasses.replace(model, delays=()).simulate(record)
     assert late.n_skipped == undelayed.n_skipped + 8 and np.isnan(late.y[8 + undelayed.n_skipped - 1]).all()
+
+
+def test_a_run_is_compared_with_a_linear_model_of_inputs_as_they_act():
+    """Of a linear plant it is as good, delay and all."""
+    record = delayed_lag(400, (20,), noise=0.02)
+    run = Run.from_result(fit(record, delays=10.0, holdout=None), train=record)
+    assert run.linear_rmse["y"] < 1.5 * 0.02

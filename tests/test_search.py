@@ -498,6 +498,20 @@ def test_fits_that_went_astray_give_way_to_those_of_folds(monkeypatch):
     assert np.isfinite(tausid.evaluate(result.model, wiener_record(120)).rmse["y"])
 
 
+def test_where_the_best_candidate_goes_astray_the_next_one_is_fitted(monkeypatch):
+    best: list[Recipe] = []
+
+    def of_the_best(trials, job) -> bool:
+        best.append(job.recipe)
+        return job.recipe == best[0]
+
+    monkeypatch.setattr(search, "_astray", of_the_best)
+    monkeypatch.setattr(search, "_untrusted", lambda *arguments: False)
+    result = quick_fit()
+    assert result.status == "completed" and len(set(best)) == 2
+    assert result.recipe == best[-1] != best[0]
+
+
 def test_an_ensemble_is_of_the_same_search(whole):
     result = quick_fit(ensemble=3)
     assert isinstance(result.model, tausid.EnsembleModel)

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tausid.data.clocks import on_one_clock
+from tausid.data.clocks import delay_inputs, on_one_clock
 from tausid.data.records import Record, Records, as_records
+from tausid.engine.holds import hold_slopes
 from tausid.errors import TausidError
 from tausid.model.course import Simulation
 from tausid.model.ensembles import AnyModel
@@ -89,7 +90,7 @@ class Run:
         held_out = as_records(tests) if tests else ()
         experiments = _simulate_all(result.model, train=as_records(train), tests=held_out, skip=skip)
         summary = {name: getattr(result, name) for name in names}
-        linear = linear_rmse(result.recipe, as_records(train), experiments)
+        linear = linear_rmse(result.recipe, as_records(train), experiments, result.model.delays)
         return cls(result.model, result.history, experiments, summary, linear_rmse=linear)
 
     def of_role(self, role: str) -> tuple[Experiment, ...]:
@@ -130,18 +131,22 @@ def _scores(experiments: Sequence[Experiment]) -> Scores:
     return score_simulations(simulations, [experiment.record for experiment in experiments], skip=experiments[0].skip)
 
 
-def linear_rmse(recipe: Recipe, train: Sequence[Record], experiments: Sequence[Experiment]) -> dict[str, float] | None:
+def linear_rmse(
+    recipe: Recipe, train: Sequence[Record], experiments: Sequence[Experiment], delays: tuple[float, ...] = ()
+) -> dict[str, float] | None:
     """RMSE of the best linear approximation of the training records, or of their beginnings, over the judged one.
 
-    A record without a uniform clock is interpolated onto one.
+    Inputs are delayed as in the model. A record without a uniform clock is interpolated onto one.
     """
     from tausid.training.start import approximate  # late: simulations need nothing of it
 
     judged = next((e for e in experiments if e.role == "test"), experiments[0])
-    parts = [record.part(0, LINEAR_SAMPLES // len(train)) for record in train]
+    slopes = hold_slopes(recipe.integration.hold, train[0].nu)
+    parts = [delay_inputs(record.part(0, LINEAR_SAMPLES // len(train)), delays, slopes) for record in train]
     try:
         linear = approximate(parts, recipe)
-        record = on_one_clock([judged.record], hold=linear.hold, ts=linear.ts)[0]
+        late = delay_inputs(judged.record, delays, slopes)
+        record = on_one_clock([late], hold=linear.hold, ts=linear.ts)[0]
         simulated = linear.simulate(record)
     except (TausidError, np.linalg.LinAlgError):
         return None
