@@ -78,11 +78,11 @@ def first_candidates(task: Task) -> list[Recipe]:
 
 
 def linear_candidates(task: Task, most_states: int) -> list[Recipe]:
-    """The linear model with one state less, one more and two more: modes come in pairs."""
+    """The linear model with half as many states, one less, one more, and two more: modes come in pairs."""
     if not is_searched(task) or task.asked.structure.nx != AUTO:
         return []
     n = task.problem.recipe.structure.order
-    sizes = [nx for nx in (n - 1, n + 1, n + 2) if 0 < nx <= most_states]
+    sizes = [nx for nx in sorted({(n + 1) // 2, n - 1, n + 1, n + 2} - {0, n}) if nx <= most_states]
     return [LINEAR.apply(task.problem.recipe, nx) for nx in sizes]
 
 

@@ -38,7 +38,8 @@ CLOSE, FINALISTS, FINAL_FITS = 1.1, 3, 6
 # Members that lie further apart than this, and than the linear model is wrong on held-out data, are not trusted. Nor
 # are they where their held-out error, larger by the share that they lie apart, is not below the linear model's.
 APART = 0.5
-# Candidates that are fitted where all final fits of the best ones went astray.
+# Candidates that are fitted where all final fits of the best ones went astray, linear ones first: held-out stretches
+# were too short to judge by.
 SECOND_CHOICES = 4
 # A fit has gone astray where its error on its own records is so many times the one of folds on what they did not see.
 ASTRAY = 1.5
@@ -72,7 +73,7 @@ def search(task: Task, session: Session, members: int = 1) -> Found:
     finalists = [task.problem.recipe] if not raced else _finalists(trials, ranking) if ranking else []
     fits = _final_fits(trials, finalists, count)
     sound = [job for job in fits if not _astray(trials, job)]
-    others = iter([recipe for recipe in ranking if recipe not in finalists][:SECOND_CHOICES])
+    others = iter(sorted((r for r in ranking if r not in finalists), key=lambda r: not is_linear(r))[:SECOND_CHOICES])
     while fits and not sound and (recipe := next(others, None)) is not None:
         sound = [job for job in _final_fits(trials, [recipe], count) if not _astray(trials, job)]
     if session.interrupted.is_set():
