@@ -34,10 +34,16 @@
 
   function ticks(low, high, most) {
     const rough = (high - low) / Math.max(most, 1), power = 10 ** Math.floor(Math.log10(rough));
-    const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough) || 10 * power;
-    const found = [];
-    for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step && found.length < 50; k++) found.push(k * step);
-    return { found, digits: Math.max(0, -Math.floor(Math.log10(step) + 1e-9)) };
+    const steps = [10, 5, 2, 1, 0.5, 0.2, 0.1].map((factor) => factor * power);
+    const multiples = (step) => {
+      const found = [];
+      for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step && found.length < 50; k++) found.push(k * step);
+      return found;
+    };
+    // The smallest step that leaves room for labels, or a smaller one that gives three of them.
+    const wide = steps.filter((step) => step >= rough).length - 1;
+    const step = steps.slice(Math.max(wide, 0)).find((size) => multiples(size).length >= 3) || steps[steps.length - 1];
+    return { found: multiples(step), digits: Math.max(0, -Math.floor(Math.log10(step) + 1e-9)) };
   }
 
   function words(value, digits) {
