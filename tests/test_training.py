@@ -510,7 +510,7 @@ def test_an_interrupted_fit_keeps_what_it_found_and_can_go_on(tmp_path, usual):
     stopped = small_fit(progress=interrupt, out=tmp_path)
     assert stopped.status == "interrupted"
     assert stopped.steps == 40  # the chunk at hand is finished
-    assert "resume" in stopped.message
+    assert "Resume to go on" in stopped.message
     finished = small_fit(out=tmp_path, resume=True)
     assert finished.status == "completed"
     assert same(finished.model, usual.model)

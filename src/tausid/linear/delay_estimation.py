@@ -123,7 +123,8 @@ class _Data:
         rows = np.concatenate([self._regression(record, delays, order, output) for record in self.records])
         rows -= rows.mean(axis=0)
         explained, y = rows[:, :-1], rows[:, -1]
-        scale = np.sqrt(np.mean(rows**2, axis=0)) + np.finfo(float).tiny
+        scale = np.sqrt(np.mean(rows**2, axis=0))
+        scale = np.where(scale > 0, scale, 1.0)  # a channel that stands still explains nothing
         gram = explained.T @ explained / np.outer(scale[:-1], scale[:-1])
         weights = np.linalg.lstsq(gram, explained.T @ y / scale[:-1], rcond=1e-12)[0]
         errors = y - explained @ (weights / scale[:-1])

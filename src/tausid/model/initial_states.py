@@ -91,7 +91,7 @@ class StateFinder:
             return Begin(0, np.asarray(x0, float), 0, "given")
         if isinstance(initial, FreeState):
             return self._estimate(record, Begin(first, np.asarray(initial.expected, float), 0, "free"))
-        encoded = self._encode(record.part(first, len(record)))
+        encoded = self._encode(_from(record, first))
         encoded = replace(encoded, start=encoded.start + first, used=encoded.used + first)
         return self._estimate(record, encoded) if x0 == "refine" else encoded
 
@@ -136,7 +136,7 @@ class StateFinder:
         if x0 is None or isinstance(x0, str):
             start = first
             if not isinstance(self.state_space.initial, FreeState):
-                start += self._encode(record.part(first, len(record))).start
+                start += self._encode(_from(record, first)).start
             needed = self._stop(record, start) if estimated else start
             _check_long_enough(record, needed + 1)
             if estimated:
@@ -262,6 +262,10 @@ class StateFinder:
         # Between the last two samples the interpolation looks at the first simulated one: it is not scored then.
         looks_ahead = times[-1] > record.t[start - 1] + tolerance
         return Begin(start, np.zeros(0), start + int(looks_ahead), "encoder"), u, y
+
+
+def _from(record: Record, first: int) -> Record:
+    return record.part(first, len(record)) if first else record
 
 
 def _is_rest(record: Record, x0: object) -> bool:
