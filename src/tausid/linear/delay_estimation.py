@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -51,7 +51,7 @@ def estimate_delays(records: Records) -> tuple[float, ...]:
     """
     several = as_records(records)
     nu, longest = several[0].nu, min(LONGEST, int(SHARE * max(len(record) for record in several)))
-    data = _Data(several, longest, tuple(_shared(several, longest)))
+    data = _Data(longest, tuple(_shared(several, longest)))
     if not nu or not has_one_clock(several) or longest < SHORTEST or not data.enough:
         return (0.0,) * nu
     delays = np.zeros(nu, int)
@@ -83,7 +83,14 @@ def _shared(records: Sequence[Record], longest: int) -> Iterator[Record]:
     """The first samples of records that are long enough, together at most `MOST_SAMPLES`."""
     for record in records:
         if len(record) > 2 * (longest + LARGER_ORDER):
-            yield record.part(0, min(len(record), max(MOST_SAMPLES // len(records), 3 * (longest + LARGER_ORDER))))
+            part = record.part(0, min(len(record), max(MOST_SAMPLES // len(records), 3 * (longest + LARGER_ORDER))))
+            yield replace(part, y=np.stack([_filled(output) for output in part.y.T], axis=1))
+
+
+def _filled(output: Float[np.ndarray, "N"]) -> Float[np.ndarray, "N"]:
+    """An output with a line through missing samples."""
+    known = np.flatnonzero(~np.isnan(output))
+    return np.interp(np.arange(len(output)), known, output[known]) if len(known) else np.zeros(len(output))
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,12 +98,10 @@ class _Data:
     """Records, of which all models explain the same samples, so that they can be compared.
 
     Args:
-        all: all records.
         longest: longest delay in samples.
-        records: those that are used.
+        records: the records, without missing outputs.
     """
 
-    all: Sequence[Record]
     longest: int
     records: tuple[Record, ...]
 
@@ -132,9 +137,7 @@ class _Data:
 
     def _regression(self, record: Record, delays: np.ndarray, order: int, output: int) -> Float[np.ndarray, "rows c"]:
         """Past outputs and delayed inputs, and the output, from where all of them are there."""
-        first, count = self.longest + LARGER_ORDER, len(record)
-        known = np.flatnonzero(~np.isnan(record.y[:, output]))
-        y = np.interp(np.arange(count), known, record.y[known, output]) if len(known) else np.zeros(count)
+        first, count, y = self.longest + LARGER_ORDER, len(record), record.y[:, output]
         past = [y[first - k : count - k] for k in range(1, order + 1)]
         inputs = [
             record.u[first - k - delay : count - k - delay, channel]
