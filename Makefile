@@ -5,7 +5,7 @@ BIN = .venv/bin
 PIP = $(BIN)/python -m pip install -qq --disable-pip-version-check --only-binary :all:
 EXTRAS = report,adaptive,files,cluster,export,control
 
-.PHONY: help demo test test-slow check sanitize package docs clean
+.PHONY: help demo test test-slow torture check sanitize package docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -50,7 +50,7 @@ check: .venv/test
 
 # Every warning, a broken link or an undocumented name among them, is an error.
 docs: .venv/docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	$(BIN)/zensical build --clean --strict
 
 # The demo and the linters keep one core busy each; then the tests want both, also under make -j. Neighbours stay on one
 # core (worksteal), as they share fixtures and compiled programs.
@@ -62,6 +62,10 @@ test: .venv/test
 # With the optimisation that users get; the fast tests compile with less of it.
 test-slow: .venv/test
 	XLA_FLAGS=--xla_cpu_multi_thread_eigen=false $(BIN)/python -m pytest -q -n 2 -m slow
+
+# Faults by the thousand, and the table of docs/reliability.md; under an hour on two cores.
+torture: .venv/test
+	$(BIN)/python tests/torture.py --write docs/reliability.md
 
 # The compiled engine under AddressSanitizer and UndefinedBehaviorSanitizer; needs a C++ compiler.
 sanitize:

@@ -52,7 +52,8 @@ else:
 began = time.perf_counter()
 tausid.fit(train, seed=0, progress=None)
 used = resource.getrusage(resource.RUSAGE_SELF)
-print(used.ru_utime + used.ru_stime, time.perf_counter() - began, used.ru_maxrss / 1024)
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))  # its own peak: getrusage has the parent's
+print(used.ru_utime + used.ru_stime, time.perf_counter() - began, int(status["VmHWM"].split()[0]) / 1024)
 """
 
 
@@ -99,7 +100,8 @@ def normal_equations(samples: int, nx: int, hidden: int) -> dict[str, float]:
     before = peak_mb()
     compiled = best_ms(lambda: error.normal(theta, x0))
     memory, dsyrk = peak_mb() - before, dsyrk_ms(samples, len(theta))
-    scan = best_ms(lambda: jax_error(error, networks).normal(theta, x0), repeat=3)
+    by_jax = jax_error(error, networks)
+    scan = best_ms(lambda: by_jax.normal(theta, x0), repeat=3)
     return {
         "weights": len(theta),
         "normal_ms": compiled,
@@ -110,26 +112,23 @@ def normal_equations(samples: int, nx: int, hidden: int) -> dict[str, float]:
     }
 
 
-def jax_error(error: Any, networks: tuple[Any, Any], cache: dict[int, Any] = {}) -> Any:  # noqa: B006
-    """The JAX implementation of the same error, made once."""
-    if id(error) not in cache:
-        import jax
+def jax_error(error: Any, networks: tuple[Any, Any]) -> Any:
+    """The JAX implementation of the same error."""
+    import dataclasses
 
-        from tausid.model.initial import FreeState
-        from tausid.model.state_space import StateSpace
-        from tausid.model.tau import Tau
-        from tausid.training.scan_error import ScanError
-        from tausid.training.trainable import trainable
+    import jax
 
-        f, g = networks
-        model = StateSpace(f, g, FreeState.unknown(np.zeros((1, f.linear.shape[0]))), Tau(1.0))
-        trained = trainable(model)
-        nothing = jax.tree.map(lambda _: False, trained.initial)
-        import dataclasses
+    from tausid.model.initial import FreeState
+    from tausid.model.state_space import StateSpace
+    from tausid.model.tau import Tau
+    from tausid.training.scan_error import ScanError
+    from tausid.training.trainable import trainable
 
-        trained = dataclasses.replace(trained, initial=nothing)
-        cache[id(error)] = ScanError(model, trained, error.samples, error.system.integrator)
-    return cache[id(error)]
+    f, g = networks
+    model = StateSpace(f, g, FreeState.unknown(np.zeros((1, f.linear.shape[0]))), Tau(1.0))
+    trained = trainable(model)
+    trained = dataclasses.replace(trained, initial=jax.tree.map(lambda _: False, trained.initial))
+    return ScanError(model, trained, error.samples, error.system.integrator)
 
 
 def normal_ms(samples: int, nx: int, hidden: int) -> dict[str, float]:

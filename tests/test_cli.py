@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import commands
 import numpy as np
 import pytest
 from problems import wiener_record
@@ -348,6 +349,17 @@ def test_simulated_datasets_are_known_and_have_no_files(tausid_command):
     found = json.loads(tausid_command("tau", "@duffing", "--nx", 2, "--json").stdout)
     # A swing's tau is 1 / omega, and this one is up to a quarter faster than it would be without hardening.
     assert 0.8 < found["tau"] * math.sqrt(2e4 / 0.1) < 1.0
+
+
+def test_datasets_are_written_as_files_that_read_back_the_same(tmp_path):
+    paths = commands.printed("datasets", "get", "ph", "--out", tmp_path / "ph").split()
+    assert [Path(path).name for path in paths] == ["train.csv", "test.csv", "steps.csv"]
+    data = tausid.datasets.load("ph")
+    for path, record in zip(paths, (data.train, *data.tests), strict=True):
+        again = tausid.read(path, inputs=["base"], outputs=["pH"], time="time")
+        assert np.array_equal(again.y, record.y) and np.array_equal(again.u, record.u)
+        assert again.t == pytest.approx(record.t)
+        assert (again.input_units, again.output_units) == (record.input_units, record.output_units)
 
 
 def test_known_datasets_are_fitted_and_their_test_part_scored(tausid_command, tmp_path):

@@ -11,7 +11,7 @@ from exports import delayed, make_ensemble, make_model
 from scipy.linalg import expm, solve_discrete_are
 
 import tausid
-from tausid import ConfigError, DataError, Model, Record
+from tausid import ConfigError, DataError, DivergenceError, Model, Record
 from tausid.control import (
     Noise,
     Observer,
@@ -23,9 +23,11 @@ from tausid.control import (
     linearize_over,
     operating_point,
     predict_ahead,
+    smooth,
     step_response,
 )
-from tausid.export import describe
+from tausid.control.moments import spread
+from tausid.export import describe, interpreter
 from tausid.export.interpreter import evaluate
 
 Ls = np.array([[-0.8, 0.3, 0.0], [-0.3, -0.8, 0.2], [0.0, 0.0, -2.0]])
@@ -147,22 +149,29 @@ def test_givens_of_an_operating_point_are_checked(given, rule):
         operating_point(make_model("leaky")[0], **given)
 
 
+def sampled(record: Record, matrices, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """F and G of `x[k] = F x[k - 1] + G (u[k - 1] - mean)`; RK4 of a linear system is a Taylor sum."""
+    A, B, *_ = matrices
+    dt = record.t[k] - record.t[k - 1]
+    parts = int(np.ceil(dt / (1.5 * record.ts) - 1e-3))
+    h = A * dt / parts
+    F, G = np.eye(3), np.zeros((3, B.shape[1]))
+    one = np.eye(3) + h + h @ h / 2 + h @ h @ h / 6 + h @ h @ h @ h / 24
+    for _ in range(parts):
+        F, G = one @ F, one @ G + (np.eye(3) + h / 2 + h @ h / 6 + h @ h @ h / 24) @ B * dt / parts
+    return F, G
+
+
 def textbook_kalman(record: Record, matrices, scaling, noise: Noise) -> np.ndarray:
-    """Predictions of y by the Kalman filter of the sampled linear model; RK4 of a linear system is a Taylor sum."""
-    A, B, C, D = matrices
+    """Predictions of y by the Kalman filter of the sampled linear model."""
+    _, _, C, D = matrices
     v = record.u - scaling.u_mean
     x, P, out = np.zeros(3), np.eye(3), []
     for k in range(len(record)):
         if k:
-            dt = record.t[k] - record.t[k - 1]
-            parts = int(np.ceil(dt / (1.5 * record.ts) - 1e-3))
-            h = A * dt / parts
-            one = np.eye(3) + h + h @ h / 2 + h @ h @ h / 6 + h @ h @ h @ h / 24
-            drive = (np.eye(3) + h / 2 + h @ h / 6 + h @ h @ h / 24) @ B * dt / parts
-            F = np.linalg.matrix_power(one, parts)
-            for _ in range(parts):
-                x = one @ x + drive @ v[k - 1]
-            P = F @ P @ F.T + noise.process * dt
+            F, G = sampled(record, matrices, k)
+            x = F @ x + G @ v[k - 1]
+            P = F @ P @ F.T + noise.process * (record.t[k] - record.t[k - 1])
         y = scaling.y_mean + C @ x + D @ v[k]
         out.append(y)
         if np.isfinite(record.y[k]).all():
@@ -172,21 +181,99 @@ def textbook_kalman(record: Record, matrices, scaling, noise: Noise) -> np.ndarr
     return np.array(out)
 
 
-def test_the_observer_of_a_linear_model_is_the_kalman_filter():
-    """On an uneven clock, with missing samples."""
-    model, record, matrices = linear_model()
+def with_missing_samples(record: Record) -> Record:
     y = record.y.copy()
     y[10:14] = np.nan
-    record = replace(record, y=y)
+    return replace(record, y=y)
+
+
+@pytest.mark.parametrize("unscented", [False, True])
+def test_the_observer_of_a_linear_model_is_the_kalman_filter(unscented):
+    """On an uneven clock, with missing samples."""
+    model, record, matrices = linear_model()
+    record, y = with_missing_samples(record), with_missing_samples(record).y
     noise = Noise(0.02 * np.eye(3), np.array([[0.01]]))
-    observer = Observer(model, noise, x0=np.zeros(3))
+    observer = Observer(model, noise, x0=np.zeros(3), unscented=unscented)
     got = [observer.update(*sample) for sample in zip(record.u, record.y, record.t, strict=True)]
     expected = textbook_kalman(record, matrices, model.scaling, noise)
     predicted = np.array([s.innovation for s in got])
     np.testing.assert_allclose(np.where(np.isnan(y), np.nan, y - expected), predicted, atol=1e-10)
     assert np.isnan(predicted[10:14]).all()
-    ahead = predict_ahead(Observer(model, noise, x0=np.zeros(3)), record)
+    ahead = predict_ahead(Observer(model, noise, x0=np.zeros(3), unscented=unscented), record)
     np.testing.assert_allclose(ahead.y[1:], expected[1:], atol=1e-10)
+
+
+def most_likely_states(record: Record, matrices, scaling, noise: Noise) -> tuple[np.ndarray, np.ndarray]:
+    """States of a whole record and their covariances, by one weighted least squares problem of all of them."""
+    _, _, C, D = matrices
+    N, v = len(record), record.u - scaling.u_mean
+    rows, right = [np.eye(3, 3 * N)], [np.zeros(3)]  # the initial state, with unit covariance
+
+    def add(block: np.ndarray, value: np.ndarray, covariance: np.ndarray) -> None:
+        root = np.linalg.inv(np.linalg.cholesky(covariance))
+        rows.append(root @ block)
+        right.append(root @ value)
+
+    for k in range(N):
+        here = np.eye(3, 3 * N, k=3 * k)
+        if k:
+            F, G = sampled(record, matrices, k)
+            dt = record.t[k] - record.t[k - 1]
+            add(here - F @ np.eye(3, 3 * N, k=3 * (k - 1)), G @ v[k - 1], noise.process * dt)
+        if np.isfinite(record.y[k]).all():
+            add(C @ here, record.y[k] - scaling.y_mean - D @ v[k], noise.measurement)
+    J = np.vstack(rows)
+    inverse = np.linalg.inv(J.T @ J)
+    x = inverse @ J.T @ np.concatenate(right)
+    return x.reshape(N, 3), np.array([inverse[3 * k : 3 * k + 3, 3 * k : 3 * k + 3] for k in range(N)])
+
+
+@pytest.mark.parametrize("unscented", [False, True])
+def test_smoothed_states_of_a_linear_model_are_the_most_likely_ones(unscented):
+    """Those of one least squares problem for all states, whose normal matrix has their covariances as its inverse."""
+    model, record, matrices = linear_model()
+    record = with_missing_samples(record)
+    noise = Noise(0.02 * np.eye(3), np.array([[0.01]]))
+    found = smooth(Observer(model, noise, x0=np.zeros(3), unscented=unscented), record)
+    x, P = most_likely_states(record, matrices, model.scaling, noise)
+    np.testing.assert_allclose(found.x, x, atol=1e-9)
+    np.testing.assert_allclose(found.P, P, atol=1e-9)
+    _, _, C, D = matrices
+    y = model.scaling.y_mean + x @ C.T + (record.u - model.scaling.u_mean) @ D.T
+    np.testing.assert_allclose(found.y, y, atol=1e-9)
+
+
+@pytest.mark.parametrize("unscented", [False, True])
+def test_smoothing_without_noise_gives_back_the_simulation(unscented):
+    """Of a nonlinear model with delays, from the state that is known."""
+    model, record = delayed()
+    expected = model.simulate(record, x0=np.full(3, 0.2))
+    observer = Observer(model, Noise(1e-9 * np.eye(3), np.eye(2)), x0=np.full(3, 0.2), P0=np.zeros((3, 3)))
+    observer.unscented = unscented
+    found = smooth(observer, replace(record, y=expected.y))
+    np.testing.assert_allclose(found.x, expected.x, atol=1e-6)
+    np.testing.assert_allclose(found.y, expected.y, atol=1e-6)
+    assert observer.t is None  # it was left as it is
+
+
+def test_the_unscented_transform_has_the_mean_of_a_quadratic_function_and_all_of_a_linear_one():
+    rng = np.random.default_rng(0)
+    m, A, root = rng.normal(size=3), rng.normal(size=(2, 3)), rng.normal(size=(3, 3))
+    P = root @ root.T
+    mean, slope, rest = spread(lambda x: x @ A.T, m, P)
+    for got, expected in ((mean, A @ m), (slope, A), (rest, np.zeros((2, 2)))):
+        np.testing.assert_allclose(got, expected, atol=1e-12)
+    mean, slope, rest = spread(lambda x: np.sum(x**2, axis=1, keepdims=True), m, P)
+    np.testing.assert_allclose(mean, m @ m + np.trace(P), rtol=1e-12)  # E[x'x] in closed form
+    np.testing.assert_allclose(slope[0], 2 * m, rtol=1e-12)
+    assert rest[0, 0] > 0
+
+
+def test_an_output_without_its_sign_is_observed_on_both_sides():
+    """At zero, |x| has the mean sqrt(2/pi) of a unit deviation; a Jacobian says zero."""
+    mean, slope, rest = spread(np.abs, np.zeros(1), np.eye(1))
+    assert mean[0] == pytest.approx(np.sqrt(2 / np.pi), rel=0.05) and slope[0, 0] == pytest.approx(0.0)
+    assert rest[0, 0] == pytest.approx(1 - mean[0] ** 2)
 
 
 def test_the_covariance_settles_at_that_of_the_riccati_equation():
@@ -258,6 +345,32 @@ def test_the_simulator_and_an_observer_without_measurements_follow_the_simulatio
     observer = Observer(model, Noise(np.eye(d.nx), np.eye(d.ny)), x0=np.full(3, 0.2))
     y = [observer.update(u, None, t).y for u, t in zip(record.u, record.t, strict=True)]
     np.testing.assert_allclose(y, expected.y, rtol=1e-10)
+
+
+@pytest.mark.parametrize("case", ["both", "cubic", "autonomous", "tanks", "ensemble"])
+def test_steps_of_the_simulator_are_those_of_the_interpreter(case):
+    """By the library and, with known equations, by the interpreter itself; some steps are taken in parts."""
+    model, record = make_ensemble(4) if case == "ensemble" else make_model(case)
+    simulator, d = Simulator(model), describe(model)
+    assert (simulator._compiled is None) == (case == "tanks")
+    x, y = interpreter.simulate(d, d.x0, record.u, record.t)
+    for k, dt in enumerate(np.diff(record.t)):
+        got = simulator.step(record.u[k], dt, record.u[k + 1])
+        np.testing.assert_allclose(got, y[k + 1], rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(simulator.x, x[k + 1], rtol=1e-11, atol=1e-12)
+    assert simulator.t == pytest.approx(record.t[-1] - record.t[0])
+
+
+def test_a_simulator_refuses_what_it_cannot_step():
+    simulator = Simulator(make_model("leaky")[0])
+    for u, dt, rule in (
+        ([3.0, 1.0], 1.0, "model's 1 inputs; got shape \\(2,\\)"),
+        ([3.0], 0.0, "`dt` must be a positive"),
+    ):
+        with pytest.raises(DataError, match=rule):
+            simulator.step(u, dt)
+    with pytest.raises(DivergenceError, match="diverged at 0.5 s"):
+        simulator.step([np.nan], 0.5)
 
 
 def test_models_linear_ones_and_arrays_are_compared_over_the_same_samples():

@@ -9,7 +9,7 @@ import pytest
 from scipy.signal import cont2discrete, lfilter
 
 import tausid
-from tausid import ConfigError, DataError, Record, StorageError, estimate_delays
+from tausid import ConfigError, DataError, EnsembleModel, Record, StorageError, estimate_delays
 from tausid.data.clocks import delay_inputs
 from tausid.model.arrays import named_arrays
 from tausid.results.runs import Run
@@ -143,8 +143,33 @@ def test_a_record_that_is_too_short_for_the_delay_is_refused_before_it_is_simula
     for short in (record.part(0, 25), record.part(0, 10)):
         with pytest.raises(DataError):
             model.check(short)
-    with pytest.raises(ConfigError, match="must not be a record where inputs are delayed"):
-        model.simulate(record, x0=record)
+    with pytest.raises(DataError, match="more than the 8 at the start of 'late' .*u by 4 s.*; got 8"):
+        model.estimate_state(record, 8)
+
+
+@pytest.mark.parametrize("hold", ["zero", "first"])
+def test_a_record_that_goes_on_from_another_gets_the_inputs_that_are_on_their_way(hold):
+    """The second part of a record after its first is the end of the whole."""
+    record = delayed_lag(400, (8,), noise=0.02)
+    settings = {**QUICK, "integration.hold": hold}
+    model = fit(record, delays=4.0, holdout=None, settings=settings).model
+    whole, rest = model.simulate(record), record.part(200, 400)
+    after = model.simulate(rest, x0=record.part(0, 200))
+    np.testing.assert_allclose(after.y, whole.y[200:], rtol=1e-9)
+    np.testing.assert_allclose(model.simulate(u=rest.u, x0=record.part(0, 200)).y, after.y, rtol=1e-9)
+
+
+def test_members_of_an_ensemble_may_have_different_delays_but_are_not_exported():
+    """From where all are known on, their mean."""
+    record = delayed_lag(300, (8,), noise=0.02)
+    early = fit(record, delays=4.0, holdout=None).model
+    late = dataclasses.replace(early, delays=(10.0,))
+    both = EnsembleModel((early, late), (1.0, 1.0))
+    found, each = both.simulate(record), [early.simulate(record), late.simulate(record)]
+    assert np.isnan(found.y[:20]).all() and found.n_skipped == max(one.n_skipped for one in each)
+    np.testing.assert_allclose(found.y[20:], np.mean([one.y[20:] for one in each], axis=0))
+    with pytest.raises(ConfigError, match="integrated alike.*delayed by 4 s.*delayed by 10 s"):
+        tausid.export.describe(both)
 
 
 def test_an_encoder_begins_where_delayed_inputs_are_known():

@@ -1,6 +1,7 @@
 """The code in README and docs runs, page by page, and prints what it shows; every command there can be typed.
 
-A block that is not run says why in a comment before its fence: `<!-- not run: it trains for an hour -->`.
+A block that is not run says why in a comment before its fence: `<!-- not run: it trains for an hour -->`. One for a
+library that need not be installed, such as PyTorch, is compiled only, and says so.
 """
 
 from __future__ import annotations
@@ -13,18 +14,21 @@ import io
 import itertools
 import json
 import re
+import runpy
 import shlex
 import sys
 import tomllib
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
+import commands
 import pytest
 
 import tausid
 from tausid.cli.arguments import Commands, make_parser
 from tausid.cli.commands import app
 from tausid.data.records import as_records
+from tausid.errors import MissingExtraError
 from tausid.study.spec import parse_spec, read_spec
 from tausid.training.checkpoint import fingerprint
 from tausid.training.fitting import change_recipe
@@ -33,9 +37,12 @@ from tausid.training.resolve import resolve
 from tausid.training.settings import setting_names
 
 ROOT = Path(__file__).parent.parent
-PAGES = {path.name: path.read_text("utf-8") for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
-PAGES["experiments"] = (ROOT / "experiments/README.md").read_text("utf-8")
-FENCE = re.compile(r"(<!-- not run: [^>]+ -->\n+)?^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+DOCS = ROOT / "docs"
+PAGES = {path.relative_to(DOCS).as_posix(): path.read_text("utf-8") for path in sorted(DOCS.rglob("*.md"))}
+PAGES |= {name: (ROOT / name).read_text("utf-8") for name in ("README.md", "experiments/README.md")}
+WHOLE = ("first_hour.md", "gallery.md")  # run from top to bottom, commands and Python, with what they print
+FENCE = re.compile(r"(<!-- (?:not run|compiled only): [^>]+ -->\n+)?^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+make_outputs = SimpleNamespace(**runpy.run_path(str(DOCS / "make_outputs.py")))
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -62,9 +69,19 @@ def light(monkeypatch, fits, tanks):
     """What is looked at is whether all runs: records are short, trainings too, and of one structure."""
     simulate = tausid.datasets.simulate
     monkeypatch.setattr(tausid.datasets, "simulate_tanks", tanks)
-    monkeypatch.setattr(tausid.datasets, "simulate", lambda name, **given: simulate(name, **given | {"samples": 50}))
+    monkeypatch.setattr(tausid.datasets, "simulate", lambda name, **given: simulate(name, **given | {"samples": 200}))
     monkeypatch.setattr(tausid.datasets, "load", lambda name: tanks(seed=0))
     monkeypatch.setattr(tausid, "fit", functools.partial(quick_fit, fits, tausid.fit))
+
+
+def run_if_installed(code, module):
+    """Run a statement; a page that needs a package which is not installed here ends there."""
+    try:
+        exec(code, module.__dict__)
+    except (MissingExtraError, ModuleNotFoundError) as missing:
+        if str(getattr(missing, "name", "")).startswith("tausid"):
+            raise
+        pytest.skip(str(missing))
 
 
 def quick_fit(fits, fit, records, *, recipe="default", physics=None, settings=None, **options):
@@ -95,7 +112,7 @@ def cheapen(recipe):
     return recipe.change({**less, "holdout": "none", "search": "fixed"})
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")])
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in WHOLE and blocks(page, "python")])
 def test_python_runs_and_prints_what_the_page_shows(page, light, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "page", module := ModuleType("page"))  # dataclasses look their module up
@@ -106,7 +123,7 @@ def test_python_runs_and_prints_what_the_page_shows(page, light, tmp_path, monke
             with contextlib.redirect_stdout(printed), monkeypatch.context() as patch:
                 if ast.unparse(statement).startswith("tausid.fit("):
                     patch.setattr(tausid, "fit", prepare_only)
-                exec(compile(ast.Module([statement], []), page, "exec"), module.__dict__)
+                run_if_installed(compile(ast.Module([statement], []), page, "exec"), module)
             last, got = statement.end_lineno, " ".join(printed.getvalue().split())
             below = itertools.takewhile(lambda line: line.startswith("# "), lines[last:])
             comment = " ".join([lines[last - 1].partition("  # ")[2], *(line[2:] for line in below)])
@@ -114,6 +131,97 @@ def test_python_runs_and_prints_what_the_page_shows(page, light, tmp_path, monke
             if got and comment:
                 agree = comment.startswith(got) or got.startswith(comment.removesuffix(" ..."))
                 assert agree, f"{page}, line {last}, prints: {got}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_python_for_other_libraries_compiles(page):
+    for m in FENCE.finditer(PAGES[page]):
+        if m[1] and "compiled only" in m[1]:
+            compile(m[3], page, "exec")
+
+
+@pytest.fixture
+def few_iterations(monkeypatch):
+    """Fits of the command line are short, and of one structure."""
+    make = tausid.recipes.NAMES["default"]
+    less = {"trainer.iterations": 2, "holdout": "none"}
+    monkeypatch.setitem(tausid.recipes.NAMES, "default", lambda: make(nx=2).change(less))
+
+
+def test_the_first_hour_prints_what_it_shows(few_iterations, tmp_path, monkeypatch):
+    """What is read off the data is as shown, numbers and all; what depends on the fit has the same lines."""
+    monkeypatch.chdir(tmp_path)
+    module = ModuleType("page")
+    for block in make_outputs.blocks_of(PAGES["first_hour.md"]):
+        if block.language == "python":
+            printed = make_outputs.run_python(block.code, module)
+        else:
+            words = [shlex.split(line) for line in block.code.replace("\\\n", " ").splitlines()]
+            printed = "".join(run_words(line) for line in words)
+        if block.shown is not None:
+            of_data = not re.search(r"tausid (fit|export)|^import|^def", block.code, re.MULTILINE)
+            assert lines_of(printed, numbers=of_data) == lines_of(block.shown, numbers=of_data), block.code
+    for name in make_outputs.pictures_of(PAGES["first_hour.md"], "first_hour") - {"report.png"}:
+        assert (tmp_path / name).stat().st_size > 5000
+
+
+def run_words(words):
+    """A line of the first hour within this process."""
+    if words[0] == "tausid":
+        return commands.printed(*words[1:])
+    if words[0] == "head":
+        return "".join(Path(words[2]).read_text().splitlines(keepends=True)[: -int(words[1])])
+    assert words[0] in ("python", "pip"), words
+    return ""
+
+
+def lines_of(text, *, numbers):
+    """The words of each line and its numbers, to two digits; or its first word alone."""
+    lines = [re.split(r"[\s(),:]+", line.strip()) for line in text.splitlines() if line.strip()]
+    if numbers:
+        return [[pytest.approx(float(w), rel=0.02, abs=1e-3) if is_number(w) else w for w in line] for line in lines]
+    return {line[0] for line in lines if not is_number(line[0])}
+
+
+def is_number(word):
+    return re.fullmatch(r"[+-]?\d+\.?\d*(e[+-]?\d+)?", word) is not None
+
+
+def test_the_gallery_has_a_picture_of_each_plant():
+    drawn = make_outputs.pictures_of(PAGES["gallery.md"], "gallery")
+    code = [block for block in make_outputs.blocks_of(PAGES["gallery.md"]) if "demo" not in block.code]
+    assert {name for block in code for name in re.findall(r"--out (\w+\.png)", block.code)} == drawn
+    assert [bool(block.shown) for block in code] == [False, True] * 9
+
+
+def test_every_picture_is_there_and_small():
+    for page, text in PAGES.items():
+        base = DOCS if (DOCS / page).exists() else ROOT
+        for path in [(base / page).parent / link for link in re.findall(r"!\[[^]]*\]\((\S+)\)", text)]:
+            size = path.stat().st_size
+            assert size < (60_000 if path.parent.name in ("first_hour", "gallery") else 200_000), path
+
+
+def test_the_notebook_runs_from_its_first_cell_to_its_last(light, tmp_path, monkeypatch, capsys):
+    """As a notebook runs it: every cell, and the last line of a cell shows itself."""
+    monkeypatch.chdir(tmp_path)
+    cells = json.loads((DOCS / "first_hour.ipynb").read_text("utf-8"))["cells"]
+    names: dict[str, object] = {}
+    shown = []
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            assert not cell["outputs"]
+            tree = ast.parse("".join(cell["source"]))
+            last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+            exec(compile(tree, "notebook", "exec"), names)
+            if last is not None:
+                shown.append(eval(compile(ast.Expression(last.value), "notebook", "eval"), names))
+    pictures = [value for value in shown if hasattr(value, "_repr_png_")]
+    tables = [value._repr_html_() for value in shown if hasattr(value, "_repr_html_") and value not in pictures]
+    assert (len(pictures), len(tables)) == (5, 4)
+    assert "Residuals of" in capsys.readouterr().out
+    assert (tmp_path / "heater.html").stat().st_size > 10_000
+    assert (tmp_path / "heater.safetensors").exists()
 
 
 @pytest.mark.parametrize("page", PAGES)

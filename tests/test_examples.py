@@ -5,9 +5,7 @@ All but one run inside this process, which has its imports already.
 
 from __future__ import annotations
 
-import ast
 import functools
-import json
 import runpy
 import subprocess
 import sys
@@ -53,27 +51,6 @@ def test_example(path, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out.strip()
-
-
-def test_the_tour_runs_from_its_first_cell_to_its_last(tmp_path, monkeypatch, capsys):
-    """As a notebook runs it: every cell, and the last line of a cell shows itself."""
-    monkeypatch.chdir(tmp_path)
-    cells = json.loads((EXAMPLES[0].parent / "tour.ipynb").read_text())["cells"]
-    names: dict[str, object] = {}
-    shown = []
-    for cell in cells:
-        if cell["cell_type"] == "code":
-            tree = ast.parse("".join(cell["source"]))
-            last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
-            exec(compile(tree, "tour", "exec"), names)
-            if last is not None:
-                shown.append(eval(compile(ast.Expression(last.value), "tour", "eval"), names))
-    pictures = [value for value in shown if hasattr(value, "_repr_png_")]
-    tables = [value._repr_html_() for value in shown if hasattr(value, "_repr_html_") and value not in pictures]
-    assert (len(pictures), len(tables)) == (4, 4)
-    assert "Residuals of" in capsys.readouterr().out
-    assert (tmp_path / "tour.html").stat().st_size > 10_000
-    assert (tmp_path / "tour.safetensors").exists()
 
 
 def test_the_demo_in_a_process_of_its_own_uses_the_real_record(benchmark_folder, tmp_path):

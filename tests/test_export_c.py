@@ -7,13 +7,15 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 from commands import printed
 from exports import CASES, HOSTILE, delayed, hostile, make_ensemble, make_model
 
 from tausid import ConfigError
+from tausid.control import Noise, Observer
 from tausid.engine.networks import ACTIVATIONS
-from tausid.export import write_model
+from tausid.export import describe, write_model
 
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
 needs_compiler = pytest.mark.skipif(not COMPILERS, reason="no C compiler (gcc or clang) here")
@@ -84,6 +86,85 @@ def test_delays_of_inputs(tmp_path):
     assert build_and_run(tmp_path, COMPILERS[0], "-std=c99", "-Dplant_HISTORY=3").returncode == 2
     assert "as it was 2.37 s before" in (tmp_path / "plant.h").read_text()
     assert "in 1 by 2.37 s" in (tmp_path / "README.md").read_text()
+
+
+# Reads covariances, then inputs, outputs (nan where missing) and time steps; prints states and covariances.
+OBSERVE = """
+#include <stdio.h>
+#include "plant.h"
+enum { NX = plant_NX, NU = plant_NU, NY = plant_NY };
+static plant_real number(void) { double v = 0; return scanf("%lf", &v) == 1 ? (plant_real)v : (plant_real)0; }
+int main(void) {
+  plant_observer o;
+  plant_real Q[NX * NX], V[NY * NY], u[NU + 1], y[NY];
+  for (int i = 0; i < NX * NX; ++i) Q[i] = number();
+  for (int i = 0; i < NY * NY; ++i) V[i] = number();
+  plant_observer_init(&o, Q, V);
+  for (;;) {
+    const plant_real dt = number();
+    if (dt < 0) return 0;
+    for (int i = 0; i < NU; ++i) u[i] = number();
+    for (int i = 0; i < NY; ++i) y[i] = number();
+    if (plant_observer_update(&o, u, y, dt)) return 1;
+    for (int i = 0; i < NX; ++i) printf("%.17g ", (double)o.x[i]);
+    for (int i = 0; i < NX * NX; ++i) printf("%.17g ", (double)o.P[i]);
+  }
+}
+"""
+
+
+@needs_compiler
+@pytest.mark.parametrize("case", ["leaky", "tanh", "both", "autonomous", "tanks", "delayed", "ensemble"])
+def test_the_observer_in_c_is_that_in_python(case, tmp_path):
+    """Full covariances, single outputs missing and whole samples, an uneven clock with a long step."""
+    model, record = {"delayed": delayed, "ensemble": lambda: make_ensemble(3)}.get(case, lambda: make_model(case))()
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(record.y.shape) < 0.2, np.nan, record.y)
+    y[10:14] = np.nan
+    nx, ny = describe(model).nx, record.ny
+    Q, V = (m @ m.T * 0.02 + 0.01 * np.eye(len(m)) for m in (rng.normal(size=(n, n)) for n in (nx, ny)))
+    observer = Observer(model, Noise(Q, V))
+    estimates = [observer.update(*sample) for sample in zip(record.u, y, record.t, strict=True)]
+    expected = np.array([[*e.x, *e.P.ravel()] for e in estimates])
+    rows = np.column_stack([np.diff(record.t, prepend=record.t[0]), record.u, y])
+    given = " ".join(map(repr, [*Q.ravel().tolist(), *V.ravel().tolist(), *rows.ravel().tolist(), -1.0]))
+    write_model(model, "c", tmp_path, name="plant")
+    (tmp_path / "observe.c").write_text(OBSERVE)
+    # The tolerance in single precision is some hundred roundings, which a filter carries along.
+    languages = {"double": 1e-10, **({"float": 1e-4, "C++": 1e-10} if case == "tanh" else {})}
+    for language, tolerance in languages.items():
+        command = [COMPILERS[0], *LANGUAGES[language], *WARNINGS, "plant.c", "observe.c", "-lm", "-o", "observe"]
+        subprocess.run(command, cwd=tmp_path, check=True)
+        done = subprocess.run(["./observe"], cwd=tmp_path, input=given, capture_output=True, text=True, check=True)
+        got = np.array(done.stdout.split(), float).reshape(expected.shape)
+        np.testing.assert_allclose(got, expected, atol=tolerance * np.abs(expected).max())
+
+
+@needs_compiler
+def test_the_observer_in_c_says_what_it_cannot_take(tmp_path):
+    """Time that stands still, noise that is not positive definite, and a ring too small for the delays."""
+    write_model(delayed()[0], "c", tmp_path, name="plant")
+    (tmp_path / "refuse.c").write_text(
+        """
+        #include <stdio.h>
+        #include "plant.h"
+        int main(void) {
+          plant_observer o;
+          plant_real Q[9] = {0}, none[4] = {1, 0, 0, -100}, some[4] = {1, 0, 0, 1}, u[2] = {3, 3}, y[2] = {0, 0};
+          plant_observer_init(&o, Q, none);
+          printf("%d ", plant_observer_update(&o, u, y, 0));
+          plant_observer_init(&o, Q, some);
+          printf("%d ", plant_observer_update(&o, u, y, 0));
+          printf("%d ", plant_observer_update(&o, u, y, 0));
+          for (int i = 0; i < 3; ++i) plant_observer_update(&o, u, NULL, (plant_real)0.1);
+          printf("%d", plant_observer_update(&o, u, y, (plant_real)0.1));
+          return 0;
+        }
+        """
+    )
+    command = [COMPILERS[0], "-std=c99", "-Dplant_HISTORY=3", "plant.c", "refuse.c", "-lm", "-o", "refuse"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    assert subprocess.check_output(["./refuse"], cwd=tmp_path, text=True) == "2 0 1 3"
 
 
 def test_sources_hold_nothing_that_allocates_or_is_kept_between_calls(tmp_path):

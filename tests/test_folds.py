@@ -49,7 +49,7 @@ def test_folds_of_several_records_hold_out_a_stretch_of_each():
 
 
 def test_folds_that_leave_nothing_are_refused():
-    with pytest.raises(ConfigError, match="folds must hold out measured outputs; none of 8 folds does"):
+    with pytest.raises(ConfigError, match="none of 8 parts has"):
         folds_of(wiener_record(48), count=8)
 
 

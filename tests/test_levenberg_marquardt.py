@@ -193,33 +193,15 @@ def test_folds_hold_out_what_can_be_scored():
     assert len(cut_folds(Split((long, unmeasured), ()), TWO_FOLDS)[1].validation) == 1
     late = dataclasses.replace(unmeasured, y=np.where(np.arange(200)[:, None] < 20, np.nan, unmeasured.y))
     assert [len(fold.validation) for fold in cut_folds(Split((long, late), ()), TWO_FOLDS)] == [1, 1]
-    with pytest.raises(ConfigError, match="folds must hold out measured outputs; none of 2 folds does, with 20"):
+    with pytest.raises(ConfigError, match="none of 2 parts has 20"):
         cut_folds(Split((wiener_record(40),), ()), TWO_FOLDS)
 
 
 def test_where_validation_records_decide_long_records_are_tried_in_part():
     long, held_out, recipe = wiener_record(3 * 4096), wiener_record(100, seed=1), recipes.default(nx=2)
     (trial,) = cut_folds(Split((long,), (held_out,)), recipe)
-    assert len(trial.train[0]) == 4096 and trial.validation == (held_out,)
+    assert [len(part) for part in trial.train] == [1024] * 4 and trial.validation == (held_out,)
     assert cut_folds(Split((long,), ()), recipe) == ()
-
-
-def test_records_are_tried_where_their_inputs_move():
-    samples, held_out = 3 * 4096, wiener_record(100, seed=1)
-    moves = np.random.default_rng(0).standard_normal((samples, 2))
-    still = np.arange(samples) < 5000
-
-    def tried(u: np.ndarray) -> tuple[int, int]:
-        record = Record.from_arrays(u, moves[:, :1], ts=1.0)
-        (trial,) = cut_folds(Split((record,), (held_out,)), recipes.default(nx=2))
-        return int(trial.train[0].t[0]), len(trial.train[0])
-
-    assert tried(moves) == tried(np.hstack([moves, np.ones((samples, 1))])) == (0, 4096)
-    start, length = tried(np.where(still[:, None], [1.0, 0.0], moves))
-    assert start >= 4800 and length == 4096
-    apart = np.column_stack([np.where(np.arange(samples) < 3000, moves[:, 0], 0.0),
-                             np.where(np.arange(samples) > 9000, moves[:, 1], 0.0)])  # fmt: skip
-    assert tried(apart) == (0, samples)  # no stretch has both
 
 
 def curve(*errors: float, scored: int = 10) -> FoldCurve:
@@ -401,3 +383,18 @@ def test_an_initial_state_must_have_something_to_be_estimated_from(alone):
     gap = dataclasses.replace(record, y=np.where(np.abs(np.arange(100) - 60)[:, None] <= 10, np.nan, record.y))
     recipe = alone.recipe.change({"holdout": Folds(2)})
     assert [len(fold.validation) for fold in cut_folds(Split((wiener_record(200), gap), ()), recipe)] == [2, 1]
+
+
+def test_a_final_fit_goes_on_until_its_error_is_as_low_as_that_of_the_folds():
+    problem = make_problem([wiener_record(120)])
+
+    def losses(**end: float) -> list[float]:
+        run = train(dataclasses.replace(problem, **end))
+        return [run.first_loss, *(row.loss for row in run.history)]
+
+    whole = losses()
+    assert losses(last_step=1) == whole[:2]
+    low = 0.5 * (whole[2] + whole[3])
+    assert losses(last_step=1, last_loss=low) == whole[:4]
+    assert losses(last_step=4, last_loss=low) == whole[:5]
+    assert losses(last_step=1, last_loss=0.0) == whole  # it ends by itself

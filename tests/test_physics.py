@@ -343,7 +343,7 @@ def test_outputs_count_in_least_squares_as_they_are_weighted():
 
 def test_descriptions_restore():
     plant = MassWithFriction(gain=35.0, stiffness=Parameter(1.0, 0.0))
-    assert restore_physics(MassWithFriction, describe_physics(plant)) == plant
+    assert restore_physics(MassWithFriction, describe_physics(plant)["fields"]) == plant
 
 
 @dataclass(frozen=True)

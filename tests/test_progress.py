@@ -39,7 +39,7 @@ def test_a_line_says_what_is_tried_how_good_it_is_and_how_long_it_takes():
     assert describe(RUNNING, own) == f"2 states, tanh, fold 1 of 3, fit 10/100, {errors}, 45 s left"
     alone = dataclasses.replace(RUNNING, validation=float("nan"), note="")
     assert f"training error {0.2 * deviation:.3g} mm" in describe(alone, own)
-    assert describe(dataclasses.replace(RUNNING, steps_per_second=float("nan")), own).endswith("compiling")
+    assert describe(dataclasses.replace(RUNNING, steps_per_second=float("nan")), own).endswith("time left unknown")
 
 
 @pytest.mark.parametrize("width", [40, 60, 66, 80, 200])

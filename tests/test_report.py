@@ -134,7 +134,7 @@ def test_reasons_for_and_against_are_given(run):
     folded = with_provenance(with_recipe(late, holdout=Folds(4), trainer=Adam(steps=1000)), folds=folds)
     assert level_of(folded, "4 folds of the training data chose 200 of at most 1000 steps") == "good"
     sooner = with_provenance(folded, folds={**folds, "chosen": 300})
-    assert level_of(sooner, "ended after 200 steps; 4 folds of the training data allow 300") == "good"
+    assert level_of(sooner, "ended after 200 steps; 4 folds of the training data chose 300") == "good"
     alone = dataclasses.replace(run, experiments=run.experiments[:1])
     assert level_of(alone, "No test record was given") == "note"
     unseen = dataclasses.replace(run, history=())

@@ -73,7 +73,7 @@ def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(StorageError, match=r"result.json must be the summary of a finished run"):
         files.read()
     (tmp_path / "result.json").write_text("[]")
-    with pytest.raises(StorageError, match="it has no status"):
+    with pytest.raises(StorageError, match="Expected `object`, got `array`"):
         files.read()
     with pytest.raises(StorageError, match=r"history.csv must be the history of a run"):
         files.read_history()
@@ -87,7 +87,7 @@ def test_records_of_something_else_are_refused(tmp_path):
     from tausid.storage import write_arrays
 
     write_arrays(tmp_path / "records.safetensors", {}, kind="records", content={"experiments": [{"role": "test"}]})
-    with pytest.raises(StorageError, match="must hold records; it does not"):
+    with pytest.raises(StorageError, match="must be as tausid writes it"):
         RunFolder(tmp_path).read_records()
 
 

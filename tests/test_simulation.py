@@ -190,7 +190,7 @@ def test_saving_and_loading_gives_the_same_simulation_bit_for_bit(tmp_path):
 
 def test_a_model_file_that_describes_no_model_is_refused(tmp_path):
     path = write_arrays(tmp_path / "x", {}, kind="model", content={"structure": {}})
-    with pytest.raises(StorageError, match="must describe a tausid model"):
+    with pytest.raises(StorageError, match="must be as tausid writes it"):
         tausid.load_model(path)
 
 
@@ -375,7 +375,8 @@ def test_a_given_state_and_the_default_say_what_they_are():
     np.testing.assert_array_equal(model.simulate(record, x0="encoder").y, model.simulate(record).y)
     free = make_model(record, initial_state="free")
     assert free.simulate(record).initial_state == "free"
-    np.testing.assert_array_equal(free.simulate(record, x0="refine").y, free.simulate(record).y)
+    # From where an estimate ended another one goes on by less than its tolerance.
+    np.testing.assert_allclose(free.simulate(record, x0="refine").y, free.simulate(record).y, atol=1e-6)
     with pytest.raises(ConfigError, match="`x0` 'encoder' must have a model with an encoder"):
         free.simulate(record, x0="encoder")
     with pytest.raises(ConfigError, match="unknown x0 'refined'; known: encoder, refine, rest. Did you mean 'refine'"):

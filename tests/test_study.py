@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
 import os
-import resource
 import signal
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -264,52 +261,6 @@ def test_a_study_is_run_by_one_process_and_ctrl_c_stops_it_cleanly_and_says_how_
     assert (counts.waiting, counts.running, counts.finished) == (1, 0, 0)
     reached = steps_in(checkpoint)
     assert 0 < reached < LONG["trainer.steps"]
-
-
-def test_a_full_disk_under_a_run_ends_the_study_and_the_run_waits(tmp_path):
-    spec = write_study(tmp_path / "s", QUICK, "seed = [0, 1]")
-    with limited_file_size(5000), pytest.raises(StorageError, match="File too large"):  # no checkpoint fits
-        run_study(spec, executor=ThreadPoolExecutor(1))
-    counts = study_counts(spec.parent)
-    assert (counts.waiting, counts.finished, counts.failed) == (2, 0, 0)  # not the run's fault
-    results = run_study(spec, resume=True, executor=ThreadPoolExecutor(1))
-    assert [row["status"] for row in results.rows] == ["completed", "completed"]
-
-
-def test_a_full_disk_under_the_journal_tears_no_outcome(tmp_path):
-    runs = parse_spec({**TINY, "axes": {"seed": [0, 1]}}, folder=tmp_path).runs()
-    store = Store(tmp_path / JOURNAL, "s")
-    store.begin(runs, {})
-    store.finish(store.take(), {"run": "seed=0", "status": "completed"})
-    taken = store.take()
-    size = (tmp_path / JOURNAL).stat().st_size
-    outcome = {"run": "seed=1", "status": "completed", "message": "x" * 1000}
-    with limited_file_size(size + 500), pytest.raises(StorageError, match="must be writable.*File too large.*--resume"):
-        store.finish(taken, outcome)
-    assert (tmp_path / JOURNAL).stat().st_size > size  # the line is there, and torn
-    again = Store(tmp_path / JOURNAL, "s")
-    assert list(again.outcomes()) == ["seed=0"]
-    again.begin(runs, {})
-    again.finish(again.take(), outcome)
-    assert Store(tmp_path / JOURNAL, "s").outcomes()["seed=1"] == outcome
-
-
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
-    spec = write_study(tmp_path / "s", QUICK, "seed = [0]")
-    (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match="must be writable"):
-        run_study(spec, out=tmp_path / "file")
-
-
-@contextlib.contextmanager
-def limited_file_size(size: int) -> Iterator[None]:
-    """No file of this process may grow beyond this size: a write that would is torn by the kernel."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_folder_may_be_renamed_and_a_study_may_shrink(tmp_path):

@@ -273,7 +273,7 @@ def test_a_hopeless_run_ends_as_diverged_with_its_best_model_and_advice():
         ({"holdout.share": "a"}, "`share` must be a positive number; got 'a'"),
         ({"trainer.learning_rate": 0.0}, "`learning_rate` must be a positive number; got 0.0"),
         ({"trainer.weight_decay": -1.0}, "`weight_decay` must be a zero or positive number; got -1.0"),
-        ({"structure.hidden": 8}, "`hidden` must be a list of widths; got 8"),
+        ({"structure.hidden": 8}, "`hidden` must be a list of at most 16 widths; got 8"),
         ({"integration.hold": 3}, "`hold` must be 'zero' or 'first', or one of these per input; got 3"),
         ({"seed": 2**70}, "`seed` must be a whole number of at least 0 and at most 2147483647"),
         ({"structure.initial_state": "free"}, "`initial_state` must be 'encoder' where Adam trains"),
@@ -328,7 +328,9 @@ def test_the_held_out_end_begins_where_its_initial_state_can_be_found():
     assert small_fit(gap).status == "completed"
     y[230:] = np.nan
     lost = Record.from_arrays(wiener_record(300).u, y, ts=0.5, name="lost")
-    with pytest.raises(ConfigError, match=r"the last 0.2 of record 'lost' must hold 5 .* Change holdout.share"):
+    with pytest.raises(
+        ConfigError, match=r"'lost' must be long enough to hold its last 0.2 out.* with 5 .* change holdout.share"
+    ):
         small_fit(lost)
     assert small_fit(lost, {"holdout": "none"}).status == "completed"
 

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from tausid.data.clocks import split_at_gaps as split_at_gaps
     from tausid.data.inspection import Inspection as Inspection
     from tausid.data.inspection import look as look
-    from tausid.data.preparation import prepare as prepare
     from tausid.data.readers import read as read
     from tausid.data.readers import read_channels as read_channels
     from tausid.data.readers import read_csv as read_csv
     from tausid.data.records import Dataset as Dataset
     from tausid.data.records import Record as Record
     from tausid.data.scaling import Scaling as Scaling
+    from tausid.data.steps import prepare as prepare
     from tausid.engine.integrators import Adaptive as Adaptive
     from tausid.engine.integrators import FixedStep as FixedStep
     from tausid.errors import ConfigError as ConfigError
@@ -99,7 +99,7 @@ _NAMES = {
     "control.comparison": "compare",
     "data.clocks": "split_at_gaps",
     "data.inspection": "Inspection look",
-    "data.preparation": "prepare",
+    "data.steps": "prepare",
     "data.readers": "read read_channels read_csv",
     "data.records": "Dataset Record",
     "data.scaling": "Scaling",

@@ -18,11 +18,13 @@ def check_choice(name: str, value: object, known: Iterable[str]) -> None:
         raise ConfigError(unknown_name(name, value, choices))
 
 
-def check_whole(name: str, value: object, least: int) -> None:
+def check_whole(name: str, value: object, least: int, most: int = LARGEST) -> None:
     """Check that a setting is a whole number."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= LARGEST:
-        limit = f" and at most {LARGEST}" if isinstance(value, Integral) and int(value) > LARGEST else ""
-        raise ConfigError(f"`{name}` must be a whole number of at least {least}{limit}; got {value!r}. Correct it.")
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= most:
+        limit = f" and at most {most}" if isinstance(value, Integral) and int(value) > most else ""
+        raise ConfigError(
+            f"`{name}` must be a whole number of at least {least}{limit}; got {shortened(value)}. Correct it."
+        )
 
 
 def check_number(name: str, value: object, *, positive: bool = False) -> None:
@@ -37,3 +39,12 @@ def check_flag(name: str, value: object) -> None:
     """Check that a setting is true or false."""
     if not isinstance(value, bool):
         raise ConfigError(f"`{name}` must be true or false; got {value!r}. Choose one.")
+
+
+def shortened(value: object, most: int = 80) -> str:
+    """What was received, as far as a sentence can hold it."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits, lists in lists without end
+        return f"a very long {type(value).__name__}"
+    return text if len(text) <= most else f"{text[:most]}..."

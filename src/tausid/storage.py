@@ -12,16 +12,30 @@ import hashlib
 import io
 import json
 import os
+import platform
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from tausid.errors import StorageError
+from tausid.schema import SchemaError, Text, as_schema, parse_json
 
 FORMAT_VERSION = 1
+PART = ".part"  # how the names of temporary files end
+
+
+class Header(msgspec.Struct, frozen=True):
+    """What each file says of itself; a later version may say more."""
+
+    kind: Text
+    version: int
+    checksum: Text
+    content: str
 
 
 def write_arrays(
@@ -37,8 +51,8 @@ def write_arrays(
     return write_bytes(path, save(arrays, metadata={"tausid": json.dumps(header)}))
 
 
-def read_arrays(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Read a file that `write_arrays` wrote."""
+def read_arrays(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, np.ndarray], Any]:
+    """Read a file that `write_arrays` wrote; its JSON is for `as_schema`."""
     from safetensors import SafetensorError, safe_open
 
     path = Path(path)
@@ -48,16 +62,28 @@ def read_arrays(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, n
         with safe_open(path, framework="numpy") as file:
             header = _read_header(path, kind, file.metadata() or {})
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, MemoryError, TypeError) as error:  # TypeError: numbers that numpy does not have
         raise StorageError(
             f"{kind} file {path} must be a complete safetensors file; it is truncated, corrupted or something "
             f"else ({error}). Copy it again, or make it anew."
         ) from None
-    if _checksum(arrays, header["content"]) != header["checksum"]:
+    if _checksum(arrays, header.content) != header.checksum:
         raise StorageError(
             f"{kind} file {path} must match its checksum; it does not, so it is corrupted. Copy it again."
         )
-    return arrays, json.loads(header["content"])
+    with described(path, kind):
+        return arrays, parse_json(header.content)
+
+
+@contextlib.contextmanager
+def described(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
+    """Say of which file it is that something is not as its schema says."""
+    try:
+        yield
+    except SchemaError as error:
+        raise StorageError(
+            f"{kind} file {path} must be as tausid writes it; it is not ({error}). Make it anew."
+        ) from None
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> Path:
@@ -65,7 +91,8 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> Path:
     path = Path(path)
     with _as_storage_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        remove_leftovers(path)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{_begun(path)}{os.getpid()}.", suffix=PART)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
@@ -79,9 +106,35 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> Path:
     return path
 
 
+def remove_leftovers(path: Path) -> None:
+    """Remove what processes of this machine that are gone by now had begun to write in the place of this file."""
+    if os.name != "posix" or not path.parent.is_dir():
+        return
+    begun = _begun(path)
+    for file in path.parent.iterdir():
+        owner = file.name.removeprefix(begun).partition(".")[0]
+        if file.name.startswith(begun) and file.suffix == PART and owner.isdecimal() and not _lives(int(owner)):
+            file.unlink(missing_ok=True)
+
+
+def _begun(path: Path) -> str:
+    """How the names of temporary files begin: the file and the machine that writes it; the process comes next."""
+    return f".{path.name}.{zlib.crc32(platform.node().encode()):08x}."
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # of another user
+        return True
+    return True
+
+
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
-    """Write a text file atomically."""
-    return write_bytes(path, text.encode())
+    """Write a text file atomically; what is no text, as in names of files that are not UTF-8, is escaped."""
+    return write_bytes(path, text.encode(errors="backslashreplace"))
 
 
 def write_table(path: str | os.PathLike[str], header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
@@ -114,29 +167,26 @@ def _as_storage_error(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _read_header(path: Path, kind: str, metadata: Mapping[str, str]) -> dict[str, Any]:
+def _read_header(path: Path, kind: str, metadata: Mapping[str, str]) -> Header:
     if "tausid" not in metadata:
         raise StorageError(
             f"{kind} file {path} must be written by tausid; it is a safetensors file of another program. "
             f"Make a {kind} with `tausid fit`."
         )
-    try:
-        header = dict(json.loads(metadata["tausid"]))
-    except ValueError:
-        header = {}
-    version = header.get("version")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
+    with described(path, kind):
+        header = as_schema(parse_json(metadata["tausid"]), Header)
+    if header.version > FORMAT_VERSION:
         raise StorageError(
-            f"{kind} file {path} must have format version {FORMAT_VERSION} or older; it has {version!r}. "
+            f"{kind} file {path} must have format version {FORMAT_VERSION} or older; it has {header.version}. "
             "Update tausid to read it."
         )
-    if header.get("kind") != kind:
-        raise StorageError(f"{path} must be a {kind} file; it is a {header.get('kind')} file. Give the {kind} file.")
-    return {"checksum": "", "content": "", **header}
+    if header.kind != kind:
+        raise StorageError(f"{path} must be a {kind} file; it is a {header.kind} file. Give the {kind} file.")
+    return header
 
 
 def _checksum(arrays: Mapping[str, np.ndarray], text: str) -> str:
-    digest = hashlib.sha256(text.encode())
+    digest = hashlib.sha256(text.encode(errors="surrogatepass"))
     for name in sorted(arrays):
         digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
         digest.update(arrays[name].tobytes())

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sys
+from collections.abc import Sequence
 
+from tausid.checks import shortened
 from tausid.cli.commands import app
 from tausid.errors import DivergenceError, TausidError
+
+NO_READER = 141  # as a shell says of a program that a closed pipe ended
 
 
 def main() -> None:
@@ -14,12 +20,47 @@ def main() -> None:
     # Matrices here are small: BLAS threads would only wait for each other. Read when numpy is first imported.
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names that the terminal, or UTF-8, cannot show
+    sys.exit(_run(sys.argv[1:]))
+
+
+def _run(words: Sequence[str]) -> int:
+    """The code that the program ends with."""
     try:
-        app.run(sys.argv[1:])
-        sys.exit(0)
+        try:
+            app.run(words)
+        finally:
+            sys.stdout.flush()
+        return 0
     except TausidError as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(1 if isinstance(error, DivergenceError) else 2)
+        return 1 if isinstance(error, DivergenceError) else 2
+    except BrokenPipeError:
+        _forget_output()
+        return NO_READER
+    except OSError as error:
+        _forget_output()
+        print(f"error: {_describe(error)}", file=sys.stderr)
+        return 2
+    except MemoryError:
+        print(
+            "error: there must be enough memory; there is not. Take a smaller model or a shorter record.",
+            file=sys.stderr,
+        )
+        return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        sys.exit(130)
+        return 130
+
+
+def _describe(error: OSError) -> str:
+    place = "standard output" if error.filename is None else shortened(os.fspath(error.filename))
+    return f"{place} must be usable; it is not: {error.strerror or error}. Choose another place, or free some space."
+
+
+def _forget_output() -> None:
+    """What is still to be printed has nowhere to go; Python would complain of it when it ends."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -331,15 +331,20 @@ def list_datasets() -> None:
 
 
 @datasets_app.command("get")
-def get_dataset(name: Annotated[str, Argument(metavar="NAME", help="Name of the dataset.")]) -> None:
-    """Find or download a dataset, check it, and print the paths of its files."""
+def get_dataset(
+    name: Annotated[str, Argument(metavar="NAME", help="Name of the dataset.")],
+    out: Annotated[Path | None, Option(help="Write its records to this folder: train.csv, test.csv, ...")] = None,
+) -> None:
+    """Find or download a dataset, check it, and print the paths of its files; or write its records as CSV files."""
+    from tausid.cli.runs import write_dataset
     from tausid.data import datasets
 
-    paths = datasets.fetch(name.removeprefix("@"))
+    name = name.removeprefix("@")
+    paths = datasets.fetch(name) if out is None else write_dataset(out, datasets.load(name))
     for path in paths:
         print(path)
     if not paths:
-        print(f"note: {name} is simulated and has no files", file=sys.stderr)
+        print(f"note: @{name} is simulated and has no files; --out FOLDER writes some", file=sys.stderr)
 
 
 for _name, _group in {"datasets": datasets_app, "plot": plot_app, "study": study_app}.items():

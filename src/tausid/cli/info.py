@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from tausid.cli.printing import describe_members, describe_physics, describe_pre
 from tausid.errors import StorageError
 from tausid.model.arrays import named_arrays
 from tausid.model.ensembles import AnyModel, EnsembleModel
+from tausid.model.file_schema import DROPPED
 from tausid.model.model import describe_delays
 from tausid.model.structure import as_plain
 from tausid.results.runs import RunFolder
@@ -33,15 +35,21 @@ def describe_in_short(model: AnyModel, path: Path) -> dict[str, Any]:
         "tau": describe_tau(model),
         "integration": f"{model.integration.stepper}, {model.integrator.substeps} step(s) per sample",
         "initial state": "encoder" if model.structure.initial_state == "encoder" else "from the first samples",
-        "trained on": ", ".join(map(str, origin.get("train", ()))),
-        "recipe": f"{(origin.get('recipe') or {}).get('name', 'unknown')}, seed {origin.get('seed')}",
-        "status": origin.get("status", "unknown"),
+        "trained on": ", ".join(origin.get("train", ())) or "unknown",
+        "recipe": _recipe(origin),
+        "status": origin.get("status") or "unknown",
         "agreement": "" if trust is None else f"independent models agree within {100 * trust:.2g} % of the deviation",
         **_scores(path),
         "preparation": describe_preparation(model),
+        "provenance": f"dropped: {origin[DROPPED]}" if DROPPED in origin else "",
         **describe_physics(model),
     }
     return {name: value for name, value in found.items() if value not in ("", "none")}
+
+
+def _recipe(origin: Mapping[str, Any]) -> str:
+    seed = origin.get("seed")
+    return f"{(origin.get('recipe') or {}).get('name', 'unknown')}, seed {'unknown' if seed is None else seed}"
 
 
 def _channels(names: tuple[str, ...], units: tuple[str, ...]) -> str:
@@ -62,9 +70,14 @@ def _scores(path: Path) -> dict[str, str]:
 
 
 def _errors(score: dict[str, Any]) -> str:
-    errors = [(name, error, score["fit_percent"][name]) for name, error in score["rmse"].items()]
-    told = [f"{name} {error:.4g} (fit {fit:.1f} %)" for name, error, fit in errors if error is not None]
+    fits = score.get("fit_percent", {})
+    errors = {name: error for name, error in score["rmse"].items() if error is not None}
+    told = [f"{name} {error:.4g}{_fit(fits.get(name))}" for name, error in errors.items()]
     return ", ".join(told) or "diverged"
+
+
+def _fit(percent: float | None) -> str:
+    return "" if percent is None else f" (fit {percent:.1f} %)"
 
 
 def describe_json(model: AnyModel, path: Path) -> dict[str, Any]:

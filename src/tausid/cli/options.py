@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from tausid.checks import shortened
 from tausid.cli.arguments import Argument, Option
 from tausid.errors import ConfigError
 
@@ -159,10 +161,19 @@ def parse_shortcuts(given: Mapping[str, int | str | None]) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
+    from tausid.schema import DEEPEST, SchemaError, check_depth
+
     try:
-        return json.loads(text)
+        found = json.loads(text)
+        check_depth(found)
+        return found
     except json.JSONDecodeError:
         return text
+    except (ValueError, RecursionError, SchemaError):
+        raise ConfigError(
+            f"a value must be at most {DEEPEST} lists deep, and a number have at most {sys.get_int_max_str_digits()} "
+            f"digits; got {shortened(text)}. Correct it."
+        ) from None
 
 
 def split_pair(pair: str, option: str, example: str) -> tuple[str, str]:

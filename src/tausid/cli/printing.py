@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,16 @@ if TYPE_CHECKING:
 
 
 def print_json(content: Mapping[str, Any]) -> None:
-    """Print one JSON object."""
-    print(json.dumps(content, indent=2, allow_nan=False))
+    """Print one JSON object; null for what is no finite number."""
+    print(json.dumps(_finite(content), indent=2, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_notes(records: Sequence[Record]) -> None:

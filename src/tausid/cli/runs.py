@@ -11,14 +11,14 @@ import numpy as np
 
 from tausid.data.inspection import like_time
 from tausid.data.readers import read_channels
-from tausid.data.records import Record
+from tausid.data.records import Dataset, Record
 from tausid.data.sources import Columns, files_of, read_part
 from tausid.errors import ConfigError
 from tausid.model.course import Simulation
 from tausid.model.ensembles import AnyModel
 from tausid.model.model import InitialValue
 from tausid.results.runs import RunFolder
-from tausid.storage import write_table
+from tausid.storage import check_writable, write_table
 
 
 def prepare_run(out: Path | None, name: str, seed: int, *, resume: bool, overwrite: bool) -> RunFolder:
@@ -108,6 +108,21 @@ def write_simulation(path: Path, record: Record, simulation: Simulation) -> Path
         columns += [simulation.low, simulation.high]
         simulated += [f"{name}_{end}" for end in ("low", "high") for name in outputs]
     return write_table(path, [*header, *simulated], np.concatenate(columns, axis=1).tolist())
+
+
+def write_dataset(folder: Path, data: Dataset) -> list[Path]:
+    """Write the records of a dataset as CSV files named by their roles, units in the header."""
+    check_writable(folder)
+    records = {"train": data.train, "test": data.test, **{record.name: record for record in data.more_tests}}
+    return [write_record(folder / f"{name}.csv", record) for name, record in records.items()]
+
+
+def write_record(path: Path, record: Record) -> Path:
+    """Write a record as CSV: time, inputs, outputs."""
+    names = ("time", *record.input_names, *record.output_names)
+    units = ("s", *record.input_units, *record.output_units)
+    header = [f"{name} ({unit})" if unit else name for name, unit in zip(names, units, strict=True)]
+    return write_table(path, header, np.column_stack([record.t, record.u, record.y]).tolist())
 
 
 def _next_free(folder: Path) -> Path:

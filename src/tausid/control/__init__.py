@@ -20,3 +20,5 @@ from tausid.control.observer import predict_ahead as predict_ahead
 from tausid.control.points import OperatingPoint as OperatingPoint
 from tausid.control.points import operating_point as operating_point
 from tausid.control.simulator import Simulator as Simulator
+from tausid.control.smoother import Smoothed as Smoothed
+from tausid.control.smoother import smooth as smooth

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tausid.control.observer import Estimate, Noise, Observer, gain
+from tausid.control.moments import gain
+from tausid.control.observer import Estimate, Noise, Observer
 from tausid.data.records import Record
 from tausid.errors import DataError
 from tausid.export.description import describe

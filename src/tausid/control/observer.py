@@ -1,4 +1,4 @@
-"""An extended Kalman filter on a model: states from measurements, one sample at a time."""
+"""Kalman filters on a model: states from measurements, one sample at a time."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tausid.control.moments import gain, spread
 from tausid.data.records import UNIFORM_TOLERANCE, Record
 from tausid.errors import ConfigError, DataError
 from tausid.export.delays import DelayLine
 from tausid.export.description import Description, describe, step_function
-from tausid.export.interpreter import evaluate, jacobian
+from tausid.export.interpreter import evaluate, jacobian, step
 from tausid.export.operations import Function
 from tausid.model.course import Simulation
 from tausid.model.ensembles import AnyModel
@@ -45,6 +46,7 @@ class Estimate:
         innovation: measured minus predicted outputs; NaN where none was measured.
         S: covariance of the innovations.
         predicted: the state before the sample was taken.
+        P_predicted: its covariance.
         F: its derivative with respect to the state after the sample before.
         C: derivative of the outputs with respect to it.
     """
@@ -56,27 +58,37 @@ class Estimate:
     innovation: Float[np.ndarray, "ny"]
     S: Float[np.ndarray, "ny ny"]
     predicted: Float[np.ndarray, "nx"]
+    P_predicted: Float[np.ndarray, "nx nx"]
     F: Float[np.ndarray, "nx nx"]
     C: Float[np.ndarray, "ny nx"]
 
 
 class Observer:
-    """An extended Kalman filter: `dx/dt = f(x, u) + w`, `y = g(x, u) + v`, sampled at any times.
+    """A Kalman filter: `dx/dt = f(x, u) + w`, `y = g(x, u) + v`, sampled at any times.
 
-    The state is integrated by the model's own method, and its covariance moves with the exact Jacobian of that step.
+    The state is integrated by the model's own method. Its covariance moves with the exact Jacobian of that step, as in
+    an extended Kalman filter; or, `unscented`, with points that stand for the distribution, and may lie on both sides
+    of a kink.
 
     Args:
         model: the model, or an ensemble.
         noise: levels of w and v, from `estimate_noise` or of one's own.
         x0: the state before the first sample; by default the mean of those seen in training.
         P0: its covariance; by default the identity, as states have unit size.
+        unscented: whether points are taken instead of Jacobians: for outputs such as one that has lost its sign.
     """
 
     def __init__(
-        self, model: AnyModel, noise: Noise, *, x0: ArrayLike | None = None, P0: ArrayLike | None = None
+        self,
+        model: AnyModel,
+        noise: Noise,
+        *,
+        x0: ArrayLike | None = None,
+        P0: ArrayLike | None = None,
+        unscented: bool = False,
     ) -> None:
         self.description = d = describe(model)
-        self.noise = noise
+        self.noise, self.unscented = noise, unscented
         self.x = d.x0.copy() if x0 is None else np.asarray(x0, float)
         self.P = np.eye(d.nx) if P0 is None else np.asarray(P0, float)
         sizes = [self.x.shape, self.P.shape, noise.process.shape, noise.measurement.shape]
@@ -127,15 +139,12 @@ class Observer:
         Raises:
             DataError: a time that is not later than the one before.
         """
-        ahead, d = copy.deepcopy(self), self.description
-        y, std = [], []
-        for inputs, time in zip(np.asarray(u, float).reshape(-1, d.nu), np.atleast_1d(t), strict=True):
+        ahead, found = copy.deepcopy(self), []
+        for inputs, time in zip(np.asarray(u, float).reshape(-1, self.description.nu), np.atleast_1d(t), strict=True):
             ahead._advance(inputs, float(time))
-            acting = ahead._line.acting(inputs)
-            C, _ = jacobian(d.g, ahead.x, acting)
-            y.append(evaluate(d.g, ahead.x, acting))
-            std.append(np.sqrt(np.diag(C @ ahead.P @ C.T + self.noise.measurement)))
-        return np.array(y), np.array(std)
+            y, C, rest = ahead._outputs(ahead._line.acting(inputs))
+            found.append((y, np.sqrt(np.diag(C @ ahead.P @ C.T + rest + self.noise.measurement))))
+        return np.array([y for y, _ in found]), np.array([std for _, std in found])
 
     def __deepcopy__(self, memo: dict[int, object]) -> Observer:
         other = copy.copy(self)
@@ -150,29 +159,41 @@ class Observer:
                 raise DataError(f"samples must come in the order of their times; got {t:g} s after {self.t:g} s.")
             now, dt = self._line.acting(self._u), t - self.t
             self._line.remember(self._u, dt)
-            self.x, F = transition(self.description, self._step, self.x, now, self._line.acting(u), dt)
-            self.P = F @ self.P @ F.T + self.noise.process * dt
+            self.x, F, rest = self._moved(now, self._line.acting(u), dt)
+            self.P = F @ self.P @ F.T + rest + self.noise.process * dt
         self.t, self._u = t, u
         return F
 
     def _correct(self, y: np.ndarray, F: np.ndarray) -> Estimate:
-        d, acting, predicted = self.description, self._line.acting(self._u), self.x
-        C, _ = jacobian(d.g, self.x, acting)
-        innovation = y - evaluate(d.g, self.x, acting)
-        S = C @ self.P @ C.T + self.noise.measurement
+        acting, predicted, P, R = self._line.acting(self._u), self.x, self.P, self.noise.measurement
+        expected, C, rest = self._outputs(acting)
+        innovation = y - expected
         known = np.isfinite(innovation)
         if known.any():
-            K, self.P = gain(self.P, C[known], self.noise.measurement[np.ix_(known, known)])
+            K, self.P = gain(P, C[known], (R + rest)[np.ix_(known, known)])
             self.x = predicted + K @ innovation[known]
         assert self.t is not None
-        return Estimate(self.t, self.x, self.P, evaluate(d.g, self.x, acting), innovation, S, predicted, F, C)
+        after = evaluate(self.description.g, self.x, acting)
+        return Estimate(self.t, self.x, self.P, after, innovation, C @ P @ C.T + rest + R, predicted, P, F, C)
+
+    def _moved(self, u: np.ndarray, u_next: np.ndarray, dt: float) -> tuple[np.ndarray, np.ndarray, np.ndarray | float]:
+        """The state `dt` seconds later, the derivative of that move, and the covariance that is not linear."""
+        d = self.description
+        if not self.unscented:
+            return *transition(d, self._step, self.x, u, u_next, dt), 0.0
+        return spread(lambda x: step(d, x, _for_all(u, x), _for_all(u_next, x), dt), self.x, self.P)
+
+    def _outputs(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | float]:
+        """The outputs, their derivative, and the covariance that is not linear."""
+        g = self.description.g
+        if not self.unscented:
+            return evaluate(g, self.x, u), jacobian(g, self.x, u)[0], 0.0
+        return spread(lambda x: evaluate(g, x, _for_all(u, x)), self.x, self.P)
 
 
-def gain(P: np.ndarray, C: np.ndarray, R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The Kalman gain, and the covariance after a sample in the form that stays positive definite."""
-    K = np.linalg.solve(C @ P @ C.T + R, C @ P).T
-    rest = np.eye(len(P)) - K @ C
-    return K, rest @ P @ rest.T + K @ R @ K.T
+def _for_all(u: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """The same inputs for each row of states."""
+    return np.broadcast_to(u, (len(x), len(u)))
 
 
 def transition(

@@ -18,6 +18,8 @@ GAP_STEPS = 10.0
 LOST_STEPS = 1.5
 # Outputs are interpolated between measured ones that are at most this many steps apart.
 NEAR_STEPS = 2.5
+# More samples than this, on a clock that is asked for, do not fit into the memory of most machines.
+MOST_SAMPLES = 100_000_000
 
 
 def find_gaps(steps: Float[np.ndarray, "n"], ts: float, *, longest: float | None = None) -> Int[np.ndarray, "gaps"]:
@@ -34,6 +36,15 @@ def has_one_clock(records: Sequence[Record], *, ts: float | None = None) -> bool
     """Whether all steps of all records are equal to within a thousandth."""
     ts = records[0].ts if ts is None else ts
     return all(r.is_uniform and abs(r.ts - ts) <= UNIFORM_TOLERANCE * ts for r in records)
+
+
+def check_count(count: float, step: float, seconds: float) -> None:
+    """Check that a clock that is asked for does not have more samples than can be held."""
+    if not count <= MOST_SAMPLES:
+        raise ConfigError(
+            f"a time step must give at most {MOST_SAMPLES:g} samples; {step:g} s gives {count:.3g} of them over "
+            f"{seconds:g} s. Take a longer step, or a part of the record."
+        )
 
 
 def median_step(records: Sequence[Record]) -> float:
@@ -94,6 +105,7 @@ def split_steps(t: Float[np.ndarray, "N"], longest: float) -> tuple[Float[np.nda
     if np.max(np.diff(t), initial=0.0) <= longest * (1.0 + UNIFORM_TOLERANCE):
         return t, np.arange(len(t))
     parts = np.maximum(np.ceil(np.diff(t) / longest - UNIFORM_TOLERANCE), 1.0)
+    check_count(parts.sum(), longest, t[-1] - t[0])
     places = np.concatenate([[0], np.cumsum(parts)]).astype(int)
     return np.interp(np.arange(places[-1] + 1), places, t), places
 
@@ -155,10 +167,12 @@ def to_uniform(record: Record, ts: float, *, hold: str, near: float | None = Non
     one is interpolated. Outputs are interpolated between measured neighbours that are at most 2.5 times `near` apart,
     by default the record's median step, and missing elsewhere.
     """
-    count = int(np.floor((record.t[-1] - record.t[0]) / ts + UNIFORM_TOLERANCE)) + 1
+    lasts = record.t[-1] - record.t[0]
+    check_count(lasts / ts, ts, lasts)
+    count = int(np.floor(lasts / ts + UNIFORM_TOLERANCE)) + 1
     if count < 2:
         raise DataError(
-            f"record {record.name!r} must last two steps of {ts:g} s; it lasts {record.t[-1] - record.t[0]:g} s. Leave "
+            f"record {record.name!r} must last two steps of {ts:g} s; it lasts {lasts:g} s. Leave "
             "it out, or choose a shorter step."
         )
     t = record.t[0] + ts * np.arange(count)

@@ -10,8 +10,8 @@ from tausid.data.records import Records, as_records, check_same_channels
 from tausid.errors import DataError
 from tausid.shapes import Float
 
-# A channel whose deviation is below this share of its magnitude carries no signal in float64.
-CONSTANT_TOLERANCE = 1e-12
+# A channel that moves by less than so many steps between neighbouring numbers of its size carries no signal.
+LEAST_MOVE = 8.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +50,8 @@ class Scaling:
         u_mean, u_std = _mean_and_deviation([record.u for record in several])
         y_mean, y_std = _mean_and_deviation([record.y for record in several])
         scaling = cls(u_mean, u_std, y_mean, y_std)
-        _check_not_constant("input", several[0].input_names, scaling.u_mean, scaling.u_std)
-        _check_not_constant("output", several[0].output_names, scaling.y_mean, scaling.y_std)
+        _check_not_constant("input", several[0].input_names, [record.u for record in several], u_std)
+        _check_not_constant("output", several[0].output_names, [record.y for record in several], y_std)
         return scaling
 
     def normalize_u(self, u: Float[np.ndarray, "*N nu"]) -> Float[np.ndarray, "*N nu"]:
@@ -75,10 +75,13 @@ def _mean_and_deviation(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray
     return values.mean(axis=0), values.std(axis=0)
 
 
-def _check_not_constant(kind: str, names: tuple[str, ...], mean: np.ndarray, std: np.ndarray) -> None:
-    for name, m, s in zip(names, mean, std, strict=True):
-        if s <= CONSTANT_TOLERANCE * max(abs(m), np.finfo(float).tiny):
+def _check_not_constant(kind: str, names: tuple[str, ...], parts: list[np.ndarray], std: np.ndarray) -> None:
+    """Each channel moves, whatever its offset: judged by its range, and not by a deviation that rounding decides."""
+    low = np.min([np.fmin.reduce(part) for part in parts], axis=0)
+    high = np.max([np.fmax.reduce(part) for part in parts], axis=0)
+    for name, a, b, s in zip(names, low, high, std, strict=True):
+        if not (s > 0 and b - a > LEAST_MOVE * np.spacing(max(abs(a), abs(b)))):
             raise DataError(
-                f"{kind} {name!r} must vary over the training data; it is constant at {m:g}. "
+                f"{kind} {name!r} must vary over the training data; it is constant at {a:g}. "
                 "Leave the channel out, or excite it."
             )

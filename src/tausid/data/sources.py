@@ -126,7 +126,7 @@ def read_official(data: Sequence[str], columns: Columns, **options: Any) -> Data
 def _prepared(records: Sequence[Record], columns: Columns) -> tuple[Record, ...]:
     if not columns.prepare:
         return tuple(records)
-    from tausid.data.preparation import prepare
+    from tausid.data.steps import prepare
 
     return tuple(prepare(record, *columns.prepare) for record in records)
 

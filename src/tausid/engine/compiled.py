@@ -244,6 +244,30 @@ class CompiledError:
         return np.split(errors, np.cumsum(self.samples.lengths)[:-1])
 
 
+class OneStep:
+    """One step of a system, in normalized units; buffers and pointers are made once, so that it takes microseconds.
+
+    Set `x[0]`, both rows of `u` and `dt[0]`; a call fills `x[1]`, and `y` at both ends.
+    """
+
+    def __init__(self, system: System, theta: Float[np.ndarray, "P"]) -> None:
+        nx, nu, ny = system.nx, system.f.n_in - system.nx, system.g.n_out
+        self.x, self.u, self.y, self.dt = np.zeros((2, nx)), np.zeros((2, nu)), np.zeros((2, ny)), np.zeros(2)
+        nothing = np.zeros((2, ny))
+        samples = Samples(np.array([2]), self.u, nothing, nothing, self.dt)
+        weights, _ = system._checked(theta, self.x[:1], samples)
+        cost = ctypes.c_double()
+        self._kept = system, samples, weights, cost
+        addresses = [system._struct, pointer(weights), pointer(self.x), ctypes.byref(samples.as_struct)]
+        addresses += [pointer(self.x), pointer(self.y), ctypes.byref(cost)]
+        self._arguments = ctypes.c_int(pick_isa()), *(ctypes.cast(a, ctypes.c_void_p) for a in addresses)
+        self._simulate = library().tausid_simulate
+
+    def __call__(self) -> None:
+        """Take the step; NaN where it diverged."""
+        _check(self._simulate(*self._arguments))
+
+
 def simulate(
     f: Any, g: Any, rate: Any, limits: Any, integrator: FixedStep, x0: Any, u: Any, dt: Any
 ) -> tuple[Float[np.ndarray, "N nx"], Float[np.ndarray, "N ny"]]:

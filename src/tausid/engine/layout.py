@@ -157,8 +157,8 @@ class Shape:
 
 
 def plain(array: Any) -> np.ndarray:
-    """An array as the library reads it."""
-    return np.ascontiguousarray(array, dtype=float)
+    """An array as the library reads it: contiguous, and aligned, as its vector instructions need."""
+    return np.require(np.atleast_1d(array), float, ("C", "A"))
 
 
 def pointer(array: np.ndarray | None) -> int | None:

@@ -35,6 +35,9 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
+MOST_MONOMIALS = 100_000
+
+
 def check_activation(name: str) -> None:
     """Check that there is an activation function of that name."""
     if name not in ACTIVATIONS:
@@ -96,6 +99,11 @@ class Network(Tree):
         sizes = (n_in, *hidden, n_out)
         layers = random_layers(rng, sizes, sizes[1:-1], weight_range, bias_range, dtype) if hidden else ((), ())
         count = comb(n_in + degree, degree) - n_in - 1
+        if count > MOST_MONOMIALS:
+            raise ConfigError(
+                f"a polynomial must have at most {MOST_MONOMIALS} terms; one of degree {degree} in {n_in} states and "
+                f"inputs has {count}. Lower the degree, or take fewer states."
+            )
         return cls(
             linear,
             *layers,
@@ -220,5 +228,7 @@ def random_layers(
 
 
 def uniform(rng: np.random.Generator | None, shape: tuple[int, ...], limit: float, dtype: type) -> np.ndarray:
-    """An array with entries uniform in [-limit, limit]; zeros where the limit is zero or nothing draws."""
-    return np.zeros(shape, dtype) if rng is None or limit <= 0 else rng.uniform(-limit, limit, shape).astype(dtype)
+    """An array with entries uniform in [-limit, limit]; where nothing draws, zeros that take no memory."""
+    if rng is None:
+        return np.broadcast_to(np.zeros((), dtype), shape)
+    return np.zeros(shape, dtype) if limit <= 0 else rng.uniform(-limit, limit, shape).astype(dtype)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tausid.errors import DivergenceError
 from tausid.export import interpreter
 from tausid.export.description import Description
-from tausid.storage import write_table
+from tausid.export.names import delay_note
+from tausid.export.templates import fill
+from tausid.storage import write_table, write_text
 
+HERE = Path(__file__).parent
 SAMPLES = 60
 # Largest error of a target, over the largest value of its channel.
 TOLERANCE, TOLERANCE_FLOAT = 1e-12, 1e-5
@@ -31,6 +35,23 @@ class Check:
         parts = {"u": self.u, "x": self.x, "y": self.y}
         header = ["t", *(f"{key}{i + 1}" for key, part in parts.items() for i in range(part.shape[1]))]
         return write_table(path, header, np.column_stack([self.t, *parts.values()]).tolist())
+
+
+def write_check(folder: Path, templates: Path, description: Description, check: Check, **values: Any) -> list[Path]:
+    """Write the table of a check, the program in Python that compares with it, and the README of a target."""
+    values |= {"nx": description.nx, "nu": description.nu, "longest": description.longest_step}
+    values |= {"tolerance": TOLERANCE, "tolerance_float": TOLERANCE_FLOAT}
+    values["table"] = fill(HERE / "table.py.in", **values)
+    texts = {f"{values['name']}_check.py": "check.py.in", "README.md": "README.md.in"}
+    written = [write_text(folder / file, fill(templates / source, **values)) for file, source in texts.items()]
+    return [check.write(folder / "check.csv"), *written]
+
+
+def write_functions_check(folder: Path, templates: Path, description: Description, **values: Any) -> list[Path]:
+    """The same for functions that take inputs as they act, and steps that are not integrated in parts."""
+    note = delay_note(description, "The functions take each as it was so long before.")
+    check = make_check(description, long_steps=False, delayed=False)
+    return write_check(folder, templates, description, check, delays=note, **values)
 
 
 def make_check(description: Description, *, long_steps: bool, delayed: bool = True) -> Check:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tausid.data.scaling import Scaling
 from tausid.engine.tree import made_of
+from tausid.schema import SchemaError
 
 SCALING_FIELDS = ("u_mean", "u_std", "y_mean", "y_std")
 
@@ -27,12 +28,16 @@ def named_arrays(tree: Any) -> dict[str, np.ndarray]:
 
 
 def fill_arrays(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """The tree with its arrays replaced by those of the same names."""
+    """The tree with its arrays replaced by those of the same names, which must have the same shapes and kinds."""
 
     def replace(name: str, old: Any) -> np.ndarray:
-        new = arrays[name]
+        new = arrays.get(name)
+        if new is None:
+            raise SchemaError(f"array `{name}` is missing")
         if new.shape != old.shape:
-            raise TypeError(f"{name} has shape {new.shape} instead of {old.shape}")
+            raise SchemaError(f"array `{name}` must have shape {old.shape}; it has {new.shape}")
+        if new.dtype.kind != old.dtype.kind or new.dtype.itemsize < 4 <= old.dtype.itemsize:
+            raise SchemaError(f"array `{name}` must hold numbers of type {old.dtype}; it has {new.dtype}")
         return new
 
     return map_arrays(replace, tree)

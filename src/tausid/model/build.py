@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tausid.engine.networks import MLP, Network
+from tausid.engine.networks import MLP, Network, uniform
 from tausid.errors import ConfigError
 from tausid.model.initial import Encoder, FreeState, InitialState
 from tausid.model.physics import KnownPart
@@ -48,7 +48,7 @@ def build_state_space(
 ) -> StateSpace:
     """An untrained model with random weights; a network that corrects known equations starts at zero.
 
-    Without a generator nothing is drawn: what a file fills.
+    Without a generator nothing is drawn and next to nothing allocated: a skeleton, which the arrays of a file fill.
     """
     nx = structure.order
     if tau.factor.shape not in ((), (nx,)):
@@ -64,7 +64,7 @@ def build_state_space(
         structure, weights, n_seen, ny, rng, bias=structure.bias, linear_only=structure.nonlinear_g is False
     )
     if physics is not None:
-        f = zero_network(nx + nu, nx) if structure.correction == "none" else _start_at_zero(f, physics.nx)
+        f = zero_network(nx + nu, nx) if structure.correction == "none" else _start_at_zero(f, physics.nx, rng)
         g = zero_network(nx + nu, ny)
     return StateSpace(
         f=f,
@@ -122,8 +122,10 @@ def _stable_matrix(kind: str, nx: int, rng: np.random.Generator | None) -> Float
     return -M @ M.T
 
 
-def _start_at_zero(network: Network, n_rows: int) -> Network:
+def _start_at_zero(network: Network, n_rows: int, rng: np.random.Generator | None) -> Network:
     """The network with its first values zero everywhere; the others, and what lies before the last layer, stay."""
+    if rng is None:
+        return network
     zero = (np.arange(len(network.linear)) < n_rows)[:, None]
     started = replace(network, linear=np.where(zero, 0.0, network.linear))
     return started.with_readout(np.where(zero, 0.0, network.readout))
@@ -133,7 +135,7 @@ def _make_initial(
     structure: Structure, weights: Weights, nu: int, ny: int, n_records: int, rng: np.random.Generator | None
 ) -> InitialState:
     if structure.initial_state == "free":
-        return FreeState.unknown(np.zeros((n_records, structure.order), weights.dtype))
+        return FreeState.unknown(uniform(rng, (n_records, structure.order), 0.0, weights.dtype))
     sees_time = structure.clock == "irregular"
     n_in = structure.na * ny + structure.nb * nu + sees_time * max(structure.na, structure.nb)
     make = _make_mlp if structure.encoder == "mlp" else _make_network

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tausid.data.clocks import inputs_at
+from tausid.data.clocks import check_count, inputs_at
 from tausid.data.records import UNIFORM_TOLERANCE, Record
 from tausid.display import html_table
 from tausid.engine.holds import hold_slopes
 from tausid.engine.integrators import FixedStep
 from tausid.errors import ConfigError
-from tausid.model.structure import Integration
+from tausid.model.structure import MOST, Integration
 from tausid.shapes import Float
 
 # An interval up to this many times the median one is integrated as one.
@@ -55,8 +55,13 @@ class Simulation:
 
 def make_integrator(integration: Integration, ts: float) -> FixedStep:
     """How a model is integrated: with enough substeps that none of a median step is longer than `max_dt`."""
-    least = 1 if integration.max_dt is None else int(np.ceil(ts / integration.max_dt - UNIFORM_TOLERANCE))
-    return FixedStep(integration.stepper, max(integration.substeps, least), integration.hold)
+    least = 1.0 if integration.max_dt is None else np.ceil(ts / integration.max_dt - UNIFORM_TOLERANCE)
+    if least > MOST["substeps"]:
+        raise ConfigError(
+            f"`max_dt` must be at least a {MOST['substeps']}th of the sampling time of {ts:g} s; got "
+            f"{integration.max_dt:g} s. Take a longer one."
+        )
+    return FixedStep(integration.stepper, max(integration.substeps, int(least)), integration.hold)
 
 
 def longest_step(integration: Integration, ts: float) -> float:
@@ -99,6 +104,7 @@ class Points:
 def _grid(t: np.ndarray, start: int, dt: float) -> np.ndarray:
     if not 0 < dt < np.inf:
         raise ConfigError(f"`dt` must be a positive number of seconds; got {dt!r}. Give a step size.")
+    check_count((t[-1] - t[0]) / dt, dt, t[-1] - t[0])
     before = np.floor((t[start] - t[0]) / dt + UNIFORM_TOLERANCE)
     after = np.floor((t[-1] - t[start]) / dt + UNIFORM_TOLERANCE)
     return t[start] + np.arange(-before, after + 1) * dt

@@ -14,15 +14,17 @@ from tausid.data.records import Record
 from tausid.data.scaling import Scaling
 from tausid.display import html_table
 from tausid.engine.integrators import FixedStep, Integrator
-from tausid.errors import ConfigError, DivergenceError, StorageError
+from tausid.errors import ConfigError, DivergenceError
 from tausid.model.course import Simulation
+from tausid.model.file_schema import EnsembleContent, ModelContent, read_provenance
 from tausid.model.model import InitialValue, Model, input_record
 from tausid.model.physics import AbstractPhysics, KnownPart
 from tausid.model.restore import make_model
 from tausid.model.state_space import StateSpace
 from tausid.model.structure import Integration, Structure
+from tausid.schema import SchemaError, as_schema
 from tausid.shapes import ArrayLike, Float
-from tausid.storage import read_arrays, write_arrays
+from tausid.storage import described, read_arrays, write_arrays
 
 # What the model's file is called in the folder of a run.
 MODEL_FILE = "model.safetensors"
@@ -242,8 +244,10 @@ def combine(simulations: Sequence[Simulation]) -> Simulation:
     if not good:
         return simulations[0]
     y = np.stack([simulation.y for simulation in good])  # (members, N, ny)
+    y[:, np.isnan(y).any(axis=(0, 2))] = np.nan  # with other delays some begin later
     low, high = np.quantile(y, BAND, axis=0)
-    return replace(good[0], y=trimmed_mean(y), low=low, high=high)
+    skipped = max(simulation.n_skipped for simulation in good)
+    return replace(good[0], y=trimmed_mean(y), low=low, high=high, n_skipped=skipped)
 
 
 def _member_name(number: int, model: Model) -> str:
@@ -286,18 +290,23 @@ def load_model(
     """
     path = Path(path) / MODEL_FILE if Path(path).is_dir() else Path(path)
     arrays, content = read_arrays(path, kind="model")
-    if "members" not in content:
-        return make_model(path, arrays, content, physics)
-    if not isinstance(content["members"], list):
-        raise StorageError(f"model file {path} must list the members of an ensemble; it does not. Make it anew.")
+    with described(path, "model"):
+        if not isinstance(content, dict) or "members" not in content:
+            return make_model(arrays, as_schema(content, ModelContent), physics)
+        return _make_ensemble(arrays, as_schema(content, EnsembleContent), physics)
+
+
+def _make_ensemble(
+    arrays: Mapping[str, np.ndarray],
+    content: EnsembleContent,
+    physics: AbstractPhysics | type[AbstractPhysics] | None,
+) -> EnsembleModel:
     members = []
-    for i, part in enumerate(content["members"]):
+    for i, part in enumerate(content.members):
         own = {name.removeprefix(f"{i}."): a for name, a in arrays.items() if name.startswith(f"{i}.")}
-        members.append(make_model(path, own, part, physics))
+        members.append(make_model(own, part, physics))
+    scores = tuple(float("nan") if score is None else score for score in content.scores)
     try:
-        scores = tuple(float("nan") if score is None else float(score) for score in content["scores"])
-        return EnsembleModel(tuple(members), scores, content["provenance"])
-    except (KeyError, TypeError, ConfigError) as error:
-        raise StorageError(
-            f"model file {path} must describe an ensemble; it does not ({error}). Make it anew."
-        ) from None
+        return EnsembleModel(tuple(members), scores, read_provenance(content.provenance))
+    except ConfigError as error:
+        raise SchemaError(str(error)) from None

@@ -35,6 +35,14 @@ def run(
     return np.asarray(x, float), np.asarray(y, float)
 
 
+def one_step(model: StateSpace, integrator: FixedStep, engine: Engine) -> compiled.OneStep | None:
+    """A step that is taken again and again by the compiled library; None where that does not simulate the model."""
+    if why_not_compiled(model, engine) is not None:
+        return None
+    system = compiled.System.of(model.f, model.g, rate_of(model), model.limits, integrator)
+    return compiled.OneStep(system, system.pack(model.f, model.g))
+
+
 def estimate_initial_state(
     model: StateSpace,
     u: Float[np.ndarray, "N nu"],

@@ -159,13 +159,9 @@ class Model:
         record = input_record(self, u, t) if record is None else record
         self._check_channels(record)
         how = self._with_own_hold(integrator or self.integrator)
-        if isinstance(x0, Record) and any(self.delays):
-            raise ConfigError(
-                "`x0` must not be a record where inputs are delayed, as some are still on their way; got one. Simulate "
-                "both records as one."
-            )
-        record = self._delayed(record)
-        begin = self._finder.find(record, self._initial_value(x0), self._unknown(record))
+        state = self._initial_value(x0, record)
+        record = self._delayed(record, x0 if isinstance(x0, Record) else None)
+        begin = self._finder.find(record, state, self._unknown(record))
         points = Points.own(record, begin.start) if dt is None else Points.other(record, begin.start, dt, how.hold)
         t_run, places = split_steps(points.t, self.longest_step)
         u_run = held_between(points.u, places, hold_slopes(how.hold, record.nu))
@@ -189,16 +185,11 @@ class Model:
         skipped = int(np.sum(points.t_out < scored_from - points.tolerance))
         return Simulation(points.t_out, y, x, skipped, status, self.output_names, begin.how)
 
-    def _initial_value(self, x0: InitialValue) -> ArrayLike | OutputsAtRest | str | None:
-        """Where to begin, as the state finder takes it."""
+    def _initial_value(self, x0: InitialValue, record: Record) -> ArrayLike | OutputsAtRest | str | None:
+        """Where to begin with a record, as the state finder takes it."""
         if isinstance(x0, Record):
-            after = replace(
-                x0,
-                u=np.append(x0.u, x0.u[-1:], axis=0),
-                y=np.append(x0.y, np.full((1, x0.ny), np.nan), axis=0),
-                t=np.append(x0.t, x0.t[-1] + x0.ts),
-            )
-            return self.simulate(after).x[-1]
+            self._check_channels(x0)
+            return self.simulate(_followed_by(x0, record.u[:1], record.t[:1])).x[-1]
         if not isinstance(x0, Mapping):
             return x0
         for name in x0:
@@ -233,7 +224,13 @@ class Model:
         """
         self._check_channels(record)
         y = record.y.copy()
-        y[: self._unknown(record)] = np.nan
+        unknown = self._unknown(record)
+        if samples <= unknown:
+            raise DataError(
+                f"`samples` must be more than the {unknown} at the start of {record.name!r} where inputs act that were "
+                f"given before it ({describe_delays(self.delays, self.input_names)}); got {samples}. Give more."
+            )
+        y[:unknown] = np.nan
         return self._finder.estimate(self._delayed(replace(record, y=y)), samples)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -300,8 +297,13 @@ class Model:
         """Samples at which inputs act that were there before the record."""
         return samples_within(record, max(self.delays)) if any(self.delays) else 0
 
-    def _delayed(self, record: Record) -> Record:
-        return delay_inputs(record, self.delays, hold_slopes(self.integrator.hold, record.nu))
+    def _delayed(self, record: Record, before: Record | None = None) -> Record:
+        """The record with inputs as they act; those on their way at its start are of the record before."""
+        slopes = hold_slopes(self.integrator.hold, record.nu)
+        if before is None:
+            return delay_inputs(record, self.delays, slopes)
+        both = _followed_by(before, record.u, record.t)
+        return replace(record, u=delay_inputs(both, self.delays, slopes).u[len(before) :])
 
     @property
     def _finder(self) -> StateFinder:
@@ -322,6 +324,16 @@ class Model:
 
     def _with_own_hold(self, integrator: Integrator) -> Integrator:
         return replace(integrator, hold=self.integrator.hold) if integrator.hold is None else integrator
+
+
+def _followed_by(record: Record, u: np.ndarray, t: np.ndarray) -> Record:
+    """A record with more inputs, that begin a sampling time after its last sample, and no outputs there."""
+    return replace(
+        record,
+        u=np.append(record.u, u, axis=0),
+        y=np.append(record.y, np.full((len(u), record.ny), np.nan), axis=0),
+        t=np.append(record.t, record.t[-1] + record.ts + t - t[0]),
+    )
 
 
 def input_record(model: Model, u: ArrayLike | None, t: ArrayLike | None) -> Record:

@@ -2,79 +2,103 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from tausid.checks import check_number
 from tausid.data.scaling import Scaling
-from tausid.errors import ConfigError, StorageError
-from tausid.model.arrays import SCALING_FIELDS, fill_arrays
+from tausid.errors import ConfigError
+from tausid.model.arrays import SCALING_FIELDS, fill_arrays, named_arrays, scaling_arrays
 from tausid.model.build import Weights, build_state_space
+from tausid.model.file_schema import ModelContent, read_parts, read_provenance
 from tausid.model.model import Model
-from tausid.model.physics import PLANTS, AbstractPhysics, KnownPart, restore_physics
+from tausid.model.physics import PLANTS, AbstractPhysics, KnownPart, check_physics, restore_physics
 from tausid.model.state_space import StateSpace
-from tausid.model.structure import Integration, Structure, as_settings
+from tausid.model.structure import Structure
 from tausid.model.tau import Tau
+from tausid.schema import SchemaError
 
 
 def make_model(
-    path: str | os.PathLike[str],
     arrays: Mapping[str, np.ndarray],
-    content: Mapping[str, Any],
+    content: ModelContent,
     physics: AbstractPhysics | type[AbstractPhysics] | None,
 ) -> Model:
-    """A model from what its file holds."""
-    kind = _find_plant(content["physics"]["name"], physics) if "physics" in content else None
+    """A model from what its file holds; nothing is allocated that the file does not hold."""
+    kind = None if content.physics is None else _find_plant(content.physics.name, physics)
+    structure, integration = read_parts(content)
+    scaling = _read_scaling(arrays, content)
     try:
-        structure = Structure(**as_settings(content["structure"]))
-        integration = Integration(**as_settings(content["integration"]))
-        tau = Tau(arrays["tau.start"], **content["tau"])
-        scaling = Scaling(**{name: arrays[f"scaling.{name}"] for name in SCALING_FIELDS})
-        known = None
-        if kind is not None:
-            plant = restore_physics(kind, content["physics"])
-            known = KnownPart.start(plant, scaling, trainable=structure.correction != "none")
+        tau = Tau(_array(arrays, "tau.start"), trainable=content.tau.trainable, source=content.tau.source)
         skeleton = build_state_space(
             structure,
             tau,
-            Weights(),
-            nu=len(content["input_names"]),
-            ny=len(content["output_names"]),
-            n_records=content["n_records"],
+            Weights(A="zero-mean"),
+            nu=len(content.input_names),
+            ny=len(content.output_names),
+            n_records=content.n_records,
             rng=None,
-            physics=known,
+            physics=None if kind is None else _read_physics(kind, content, scaling, structure),
         )
-        return Model(
-            state_space=with_limits(fill_arrays(skeleton, arrays), structure, scaling),
-            scaling=scaling,
-            structure=structure,
-            integration=integration,
-            ts=content["ts"],
-            input_names=tuple(content["input_names"]),
-            output_names=tuple(content["output_names"]),
-            input_units=tuple(content["input_units"]),
-            output_units=tuple(content["output_units"]),
-            provenance=content["provenance"],
-            delays=_delays(content.get("delays", []), len(content["input_names"])),
-            past_span=tuple(span) if (span := content.get("past_span")) else None,
-        )
-    except (KeyError, TypeError, ConfigError) as error:
-        raise StorageError(
-            f"model file {path} must describe a tausid model; it does not ({error}). Make it anew."
-        ) from None
+    except ConfigError as error:
+        raise SchemaError(str(error)) from None
+    space = fill_arrays(skeleton, arrays)
+    _check_arrays(arrays, {*named_arrays(space), *scaling_arrays(scaling)})
+    return Model(
+        state_space=with_limits(space, structure, scaling),
+        scaling=scaling,
+        structure=structure,
+        integration=integration,
+        ts=content.ts,
+        input_names=content.input_names,
+        output_names=content.output_names,
+        input_units=content.input_units,
+        output_units=content.output_units,
+        provenance=read_provenance(content.provenance),
+        delays=content.delays,
+        past_span=content.past_span,
+    )
 
 
-def _delays(found: object, nu: int) -> tuple[float, ...]:
-    """Delays of a file: none, or a number of seconds for each input."""
-    if not isinstance(found, list) or len(found) not in (0, nu):
-        raise ConfigError(f"`delays` must be a list of {nu} numbers; got {found!r}")
-    for delay in found:
-        check_number("delays", delay)
-    return tuple(map(float, found))
+def _array(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    found = arrays.get(name)
+    if found is None or found.dtype.kind != "f" or shape not in (None, found.shape):
+        held = "nothing" if found is None else f"{found.dtype} of shape {found.shape}"
+        raise SchemaError(
+            f"array `{name}` must hold numbers{'' if shape is None else f' of shape {shape}'}; got {held}"
+        )
+    return found
+
+
+def _read_scaling(arrays: Mapping[str, np.ndarray], content: ModelContent) -> Scaling:
+    counts = {"u": len(content.input_names), "y": len(content.output_names)}
+    scaling = Scaling(**{name: _array(arrays, f"scaling.{name}", (counts[name[0]],)) for name in SCALING_FIELDS})
+    if not all((deviations > 0).all() for deviations in (scaling.u_std, scaling.y_std)):
+        raise SchemaError("deviations of channels, `scaling.u_std` and `scaling.y_std`, must be positive")
+    return scaling
+
+
+def _read_physics(
+    kind: type[AbstractPhysics], content: ModelContent, scaling: Scaling, structure: Structure
+) -> KnownPart:
+    assert content.physics is not None
+    plant = restore_physics(kind, content.physics.fields)
+    check_physics(plant, nu=len(content.input_names), ny=len(content.output_names))
+    if structure.order < len(plant.states):
+        raise SchemaError(
+            f"`nx` must be at least the {len(plant.states)} states of {kind.__name__}; got {structure.nx}"
+        )
+    return KnownPart.start(plant, scaling, trainable=structure.correction != "none")
+
+
+def _check_arrays(arrays: Mapping[str, np.ndarray], known: set[str]) -> None:
+    """All arrays are the model's, and finite; a parameter's deviation may be unknown."""
+    for name, array in arrays.items():
+        if name not in known:
+            raise SchemaError(f"array {name!r} is none of such a model")
+        if name != "physics.units.deviation" and not np.isfinite(array).all():
+            raise SchemaError(f"array `{name}` must be finite; it holds NaN or infinity")
 
 
 def with_limits(state_space: StateSpace, structure: Structure, scaling: Scaling) -> StateSpace:

@@ -10,11 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from tausid.checks import check_choice, check_flag, check_number, check_whole
+from tausid.checks import check_choice, check_flag, check_number, check_whole, shortened
 from tausid.errors import ConfigError
 
 AUTO = "auto"  # left to the data
 Limits = str | tuple[Any, ...]  # of outputs: `none`, `auto`, a pair, or a pair per output
+
+# Larger models are no longer ones that can be trained here, and their arrays would not fit into memory.
+MOST = {"nx": 1000, "initial_samples": 2**31 - 1, "hidden": 65_536, "layers": 16, "degree": 10, "na": 10_000,
+        "nb": 10_000, "substeps": 100_000, "threads": 1024}  # fmt: skip
 
 # Samples that an initial state is estimated from, unless told otherwise: at least so many, and so many per state.
 LEAST_FOR_INITIAL_STATE, SAMPLES_PER_STATE = 20, 5
@@ -46,7 +50,7 @@ class Structure:
         initial_state: `free`, one per training record, estimated from the first samples of a new one; or `encoder`,
             from past data.
         initial_samples: leading samples of a new record that a free initial state is estimated from, and that are not
-            scored; 5 nx, if that is more. `auto` for three tau, from 20 samples to a sixteenth of the shortest record.
+            scored; 5 nx, if that is more. `auto` for three tau, from 20 samples to an eighth of the shortest record.
         encoder: the encoder's network: `residual`, as f and g, or `mlp`, hidden layers without a linear part.
         na: past outputs that the encoder sees.
         nb: past inputs that the encoder sees.
@@ -83,13 +87,16 @@ class Structure:
             check_choice(name, getattr(self, name), known)
         for name in ("nx", "initial_samples"):
             if getattr(self, name) != AUTO:
-                check_whole(name, getattr(self, name), 1)
+                check_whole(name, getattr(self, name), 1, MOST[name])
         for name, least in {"degree": 1, "na": 0, "nb": 0}.items():
-            check_whole(name, getattr(self, name), least)
-        if not isinstance(self.hidden, tuple):
-            raise ConfigError(f"`hidden` must be a list of widths; got {self.hidden!r}. Write [64, 64].")
+            check_whole(name, getattr(self, name), least, MOST[name])
+        if not isinstance(self.hidden, tuple) or len(self.hidden) > MOST["layers"]:
+            raise ConfigError(
+                f"`hidden` must be a list of at most {MOST['layers']} widths; got {shortened(self.hidden)}. "
+                "Write [64, 64]."
+            )
         for width in self.hidden:
-            check_whole("hidden", width, 1)
+            check_whole("hidden", width, 1, MOST["hidden"])
         if self.nonlinear_g != AUTO:
             check_flag("nonlinear_g", self.nonlinear_g)
         check_flag("bias", self.bias)
@@ -165,8 +172,8 @@ class Integration:
 
     def __post_init__(self) -> None:
         check_choice("engine", self.engine, (AUTO, "fused", "scan"))
-        check_whole("substeps", self.substeps, 1)
-        check_whole("threads", self.threads, 1)
+        for name in ("substeps", "threads"):
+            check_whole(name, getattr(self, name), 1, MOST[name])
         for name in ("max_dt", "max_gap"):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), positive=True)
@@ -202,7 +209,7 @@ def _check_limits(limits: object) -> None:
     if not pairs or not all(_is_range(pair) for pair in pairs):
         raise ConfigError(
             "`output_limits` must be 'none', 'auto', [lowest, highest], or one such pair per output; "
-            f"got {limits!r}. Write, for instance, [0, 10], or [null, 10] for an open end."
+            f"got {shortened(limits)}. Write, for instance, [0, 10], or [null, 10] for an open end."
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import os
 import re
 import tomllib
@@ -50,6 +51,7 @@ RANGES: dict[str, Callable[..., list[Any]]] = {
     "geomspace": lambda *numbers: [float(f"{value:.15g}") for value in np.geomspace(*numbers).tolist()],
 }
 LONGEST_NAME = 100
+MOST_RUNS = 100_000
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ class StudySpec:
 
     @functools.cached_property
     def _runs(self) -> tuple[RunPlan, ...]:
+        _check_count("a study", math.prod(map(len, (self.variants or {"": {}}, self.sources, *self.axes.values()))))
         found = tuple(self._spell_out())
         _check_names(found)
         return found
@@ -128,7 +131,7 @@ def read_spec(path: str | os.PathLike[str]) -> StudySpec:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"the spec of a study must be a readable file; {path}: {error.strerror}. Check it.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, lists in lists without end
         raise ConfigError(f"the spec of a study must be TOML; {path} is not: {error}. Correct it.") from None
     return parse_spec(content, folder=path.parent)
 
@@ -189,9 +192,18 @@ def _range_values(key: str, kind: str, given: Any) -> list[Any]:
         example = "[4.0]" if kind == "and" else "[0, 20]" if kind == "range" else "[0.1, 10.0, 5]"
         raise ConfigError(f"axis `{key}`: {kind} = {given!r} must be a list. Write {kind} = {example}.")
     try:
+        if kind != "and":
+            _check_count(f"axis `{key}`", len(range(*given)) if kind == "range" else given[2] if given[2:] else 0)
         return given if kind == "and" else RANGES[kind](*given)
-    except (TypeError, ValueError) as error:
+    except ConfigError:
+        raise
+    except (TypeError, ValueError, OverflowError) as error:
         raise ConfigError(f"axis `{key}`: {kind} = {given!r} must be as in numpy; {error}. Correct it.") from None
+
+
+def _check_count(what: str, runs: float) -> None:
+    if runs > MOST_RUNS:
+        raise ConfigError(f"{what} must have at most {MOST_RUNS} runs; got {runs}. Take fewer values.")
 
 
 def check_choices(choices: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ from tausid.training.resolve import Task
 # Monomials of f beyond which polynomials are not tried.
 MOST_MONOMIALS = 60
 # Kinds of networks with which other numbers of states and less weight decay are tried.
-KINDS_TO_VARY = 2
+KINDS_TO_VARY = 1
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def resized_candidates(task: Task, ranking: Sequence[Recipe], most_states: int) 
     return [recipe.with_structure(nx=nx) for recipe in best for nx in sizes if nx <= max(most_states, 1)]
 
 
-def less_held_back(task: Task, recipes: Sequence[Recipe]) -> list[Recipe]:
+def with_less_decay(task: Task, recipes: Sequence[Recipe]) -> list[Recipe]:
     """Nonlinear candidates whose residuals say how many samples are independent: they need not all be as correlated as
     the plant is slow, and then the evidence lets more be learnt."""
     trainer = task.problem.recipe.trainer

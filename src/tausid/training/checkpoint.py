@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,16 +18,41 @@ from tausid.errors import ConfigError
 from tausid.model.arrays import fill_arrays, named_arrays
 from tausid.model.free_run import why_not_compiled
 from tausid.model.physics import describe_physics
-from tausid.storage import read_arrays, write_arrays
+from tausid.schema import Count, SchemaError, Strict, as_schema
+from tausid.storage import described, read_arrays, write_arrays
 from tausid.training.parts import Adam, LevenbergMarquardt
 from tausid.training.problem import Problem
 from tausid.training.result import FoldCurve, HistoryRow
 from tausid.training.run_state import RunState, Status
 
+Row = TypeVar("Row", HistoryRow, FoldCurve)
+Content = TypeVar("Content", "CheckpointContent", "TrialsContent")
 FILE_NAME = "checkpoint.safetensors"
 TRIALS_NAME = "checkpoint-trials.safetensors"
 ALL_FILES = "checkpoint*.safetensors"
 SCALARS = ("step", "best_score", "best_step", "recoveries", "seconds", "first_score", "first_loss")
+
+
+class CheckpointContent(Strict, frozen=True):
+    """What the file of a training says beside its arrays; a row of the history lists the values of its fields."""
+
+    identity: dict[str, Any]
+    history: tuple[list[Any], ...]
+    status: Status
+    step: Count
+    best_score: float
+    best_step: Count
+    recoveries: Count
+    seconds: float
+    first_score: float
+    first_loss: float
+
+
+class TrialsContent(Strict, frozen=True):
+    """What the file of a fit's trials says beside their arrays; a curve lists the values of its fields."""
+
+    identity: dict[str, Any]
+    trials: dict[str, list[Any]]
 
 
 def save_checkpoint(folder: Path, problem: Problem, run: RunState) -> None:
@@ -43,7 +68,8 @@ def save_checkpoint(folder: Path, problem: Problem, run: RunState) -> None:
 
 def load_checkpoint(folder: Path, problem: Problem) -> RunState | None:
     """Read where a training is; None where no checkpoint was written yet."""
-    content, arrays = _read(folder / FILE_NAME, problem)
+    path = folder / FILE_NAME
+    content, arrays = _read(path, problem, CheckpointContent)
     if content is None:
         return None
     weights, inner = problem.first_weights, None
@@ -52,13 +78,14 @@ def load_checkpoint(folder: Path, problem: Problem) -> RunState | None:
 
         inner = init(problem).inner
     fresh = RunState(inner, weights, 0, weights, np.inf, 0, (), 0.0, Status.RUNNING)
-    return dataclasses.replace(
-        fresh,
-        **fill_arrays(_arrays(problem, fresh), arrays),
-        history=tuple(HistoryRow(*_tuples(row)) for row in content["history"]),
-        status=Status(content["status"]),
-        **{name: content[name] for name in SCALARS},
-    )
+    with described(path, "checkpoint"):
+        return dataclasses.replace(
+            fresh,
+            **fill_arrays(_arrays(problem, fresh), arrays),
+            history=tuple(_row(row, HistoryRow) for row in content.history),
+            status=content.status,
+            **{name: getattr(content, name) for name in SCALARS},
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,17 +115,19 @@ def save_trials(folder: Path, problem: Problem, trials: Mapping[str, StoredTrial
 
 def load_trials(folder: Path, problem: Problem) -> dict[str, StoredTrial]:
     """Read the trials of a fit so far."""
-    content, arrays = _read(folder / TRIALS_NAME, problem)
+    path = folder / TRIALS_NAME
+    content, arrays = _read(path, problem, TrialsContent)
     if content is None:
         return {}
-    by_trial: dict[int, dict[str, np.ndarray]] = {}
-    for path, array in arrays.items():
-        number, name = path.split("/", 1)
-        by_trial.setdefault(int(number), {})[name] = array
-    return {
-        key: StoredTrial(FoldCurve(*_tuples(curve)), by_trial.get(number, {}))
-        for number, (key, curve) in enumerate(content["trials"].items())
-    }
+    by_trial: dict[str, dict[str, np.ndarray]] = {}
+    for array_name, array in arrays.items():
+        number, _, name = array_name.partition("/")
+        by_trial.setdefault(number, {})[name] = array
+    with described(path, "checkpoint"):
+        return {
+            key: StoredTrial(_row(curve, FoldCurve), by_trial.get(str(number), {}))
+            for number, (key, curve) in enumerate(content.trials.items())
+        }
 
 
 def identity(problem: Problem) -> dict[str, Any]:
@@ -143,12 +172,14 @@ def _arrays(problem: Problem, run: RunState) -> dict[str, Any]:
     return {"weights": run.weights, "best_weights": run.best_weights, "inner": inner}
 
 
-def _read(path: Path, problem: Problem) -> tuple[dict[str, Any] | None, Mapping[str, np.ndarray]]:
+def _read(path: Path, problem: Problem, schema: type[Content]) -> tuple[Content | None, Mapping[str, np.ndarray]]:
     if not path.exists():
         return None, {}
-    arrays, content = read_arrays(path, kind="checkpoint")
+    arrays, found = read_arrays(path, kind="checkpoint")
+    with described(path, "checkpoint"):
+        content = as_schema(found, schema)
     for name, now in identity(problem).items():
-        _check_same(path, name, content["identity"].get(name), now)
+        _check_same(path, name, content.identity.get(name), now)
     return content, arrays
 
 
@@ -164,5 +195,9 @@ def _check_same(path: Path, name: str, saved: Any, now: Any) -> None:
         )
 
 
-def _tuples(row: list[Any]) -> list[Any]:
-    return [tuple(value) if isinstance(value, list) else value for value in row]
+def _row(values: list[Any], kind: type[Row]) -> Row:
+    """A dataclass from a list of its values, in order."""
+    names = [field.name for field in dataclasses.fields(kind)]
+    if len(values) != len(names):
+        raise SchemaError(f"a row must have {len(names)} values; got {len(values)}")
+    return as_schema(dict(zip(names, values, strict=True)), kind)

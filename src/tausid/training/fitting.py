@@ -169,6 +169,7 @@ def _fit(task: Task, session: Session, ensemble: int | None, keep: int | None) -
     found = search(task, session, ensemble or 1)
     interrupted = found.run.status == Status.INTERRUPTED
     result = make_result(found.problem, found.run, None if interrupted else found.curves, found.trust)
+    result = dataclasses.replace(result, message=f"{result.message} {found.tried_on}".strip())
     return result if ensemble is None or interrupted else join(result, found.members[: keep or ensemble])
 
 

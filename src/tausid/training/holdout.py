@@ -14,13 +14,10 @@ from tausid.errors import ConfigError
 from tausid.model.structure import Structure
 from tausid.training.parts import Adam, Folds, Given, LastShare, PaperTestHalf
 from tausid.training.recipe import Recipe
+from tausid.training.stretches import SCORED, TRIED, cut_stretches
 
 # Samples of the test record that the paper's early stopping sees.
 PAPER_SAMPLES = 512
-# Training samples that a structure is tried on where validation records decide.
-TRIED_SAMPLES = 4096
-# An input stands still where its variance is below this share of that in the whole record.
-STILL = 0.01
 
 
 @dataclass(frozen=True)
@@ -52,8 +49,9 @@ def split_records(recipe: Recipe, records: Records, *, validation: Records | Non
     return _without_gaps(Split(train, held_out), recipe)
 
 
-def cut_folds(split: Split, recipe: Recipe) -> tuple[Split, ...]:
-    """What structures are tried on: one split per fold, or the validation records and some of the training samples.
+def cut_folds(split: Split, recipe: Recipe, every: int = 1) -> tuple[Split, ...]:
+    """What structures are tried on: one split per fold, or stretches of the training and of the validation records, at
+    a lower rate where fewer samples do.
 
     There is none where nothing is held out. A fold keeps the inputs of what it holds out, so that whole records are
     simulated.
@@ -64,15 +62,15 @@ def cut_folds(split: Split, recipe: Recipe) -> tuple[Split, ...]:
         splits = [_fold(split.train, k, count, structure) for k in range(count)]
         if not any(fold.validation for fold in splits):
             raise ConfigError(
-                f"folds must hold out measured outputs; none of {count} folds does, with "
-                f"{structure.samples_for_initial_state()} samples for an initial state and more to score. Use fewer "
-                "folds, holdout=none, or longer records."
+                "records must be long enough to hold a part of each out, which chooses the model; none of "
+                f"{count} parts has {structure.samples_for_initial_state()} samples for an initial state and measured "
+                "outputs to score. Measure longer, give validation records, or set holdout=none."
             )
         return tuple(fold for fold in splits if fold.validation)
     if not split.validation:
         return ()
-    share = min(1.0, TRIED_SAMPLES / sum(len(record) for record in split.train))
-    return (Split(tuple(_lively(r, max(2, round(share * len(r)))) for r in split.train), split.validation),)
+    least = 2 * structure.samples_for_initial_state()
+    return (Split(cut_stretches(split.train, TRIED, every), cut_stretches(split.validation, SCORED, every, least)),)
 
 
 def stretch(samples: int, k: int, folds: int, kept: int) -> tuple[int, int]:
@@ -106,20 +104,6 @@ def _without_outputs(record: Record, start: int, stop: int) -> Record:
     y = np.array(record.y, float)
     y[start:stop] = np.nan
     return dataclasses.replace(record, y=y)
-
-
-def _lively(record: Record, samples: int) -> Record:
-    """The first samples of a record; where an input stands still in them, those in which the stillest one moves most;
-    the whole record where it stands still there, too."""
-    moving = record.u.std(axis=0) > 0
-    u = (record.u[:, moving] - record.u[:, moving].mean(axis=0)) / record.u[:, moving].std(axis=0)
-    if not moving.any() or u[:samples].var(axis=0).min() >= STILL:
-        return record.part(0, samples)
-    sums, squares = (np.cumsum(np.pad(v, ((1, 0), (0, 0))), axis=0) for v in (u, u**2))
-    mean, power = ((s[samples:] - s[:-samples]) / samples for s in (sums, squares))
-    variances = (power - mean**2).min(axis=1)
-    start = int(np.argmax(variances))
-    return record.part(start, start + samples) if variances[start] >= STILL else record
 
 
 def _without_gaps(split: Split, recipe: Recipe) -> Split:
@@ -160,8 +144,8 @@ def _find_cut(record: Record, share: float, n_initial: int) -> int:
         if begins and scored and measured[:cut].any(axis=0).all():
             return cut
     raise ConfigError(
-        f"the last {share:g} of record {record.name!r} must hold {n_initial} samples with every output measured "
-        f"among them for its initial state, and more to score; it does not ({len(record)} samples, "
-        f"{int((~measured.all(axis=1)).sum())} of them with a missing output). Change holdout.share, set holdout=none, "
-        "or give validation records."
+        f"record {record.name!r} must be long enough to hold its last {share:g} out, which chooses the model: with "
+        f"{n_initial} samples, every output measured among them, for its initial state, and more to score; it has "
+        f"{len(record)} samples, {int((~measured.all(axis=1)).sum())} of them with a missing output. Measure longer, "
+        "give validation records, change holdout.share, or set holdout=none."
     )

@@ -64,7 +64,7 @@ class Decay:
         late = point.iterations - FIRST_EVIDENCE
         if self.samples is None or not self.groups or late < 0 or late % EVIDENCE_EVERY:
             return point.decay
-        variance = _inverse_diagonal(H + np.diag(point.decay + FLOOR * np.diag(H).mean()))
+        variance = _inverse_diagonal(_raised(H, point.decay + FLOOR * np.diag(H).mean()))
         if variance is None:
             return point.decay
         samples = self.samples
@@ -134,14 +134,15 @@ def iterate(error: SquaredError, now: Point, decay: Decay) -> Point:
 
 def solve(normal: Normal, damping: float) -> tuple[Float[np.ndarray, "P"], Float[np.ndarray, "B nx"]] | None:
     """The damped step; the initial states are eliminated first. None where rounding leaves no minimum."""
-    H, K = damped(normal.H, damping), damped(normal.K, damping)
-    along = np.linalg.solve(K, np.concatenate([normal.G, normal.k[..., None]], axis=2))  # (B, nx, P + 1)
-    both = np.tensordot(normal.G, along, axes=([0, 1], [0, 1]))  # (P, P + 1)
-    factor, failed = lapack.dpotrf(H - both[:, :-1], lower=1, overwrite_a=1, clean=0)
+    P, states = len(normal.h), normal.k.size
+    along = np.linalg.solve(damped(normal.K, damping), np.concatenate([normal.G, normal.k[..., None]], axis=2))
+    across = normal.G.reshape(states, P).T @ along.reshape(states, P + 1)  # sum over records of G' K^-1 (G, k)
+    H = damped(normal.H, damping) - across[:, :-1]
+    factor, failed = lapack.dpotrf(H.T, lower=0, overwrite_a=1, clean=0)  # transposed: as LAPACK stores it
     if failed:
         return None
-    right = normal.h - both[:, -1]
-    theta = -lapack.dpotrs(factor, right, lower=1)[0] if len(right) else right  # there may be initial states alone
+    right = normal.h - across[:, -1]
+    theta = -lapack.dpotrs(factor, right, lower=0)[0] if P else right  # there may be initial states alone
     return theta, -along[..., -1] - along[..., :-1] @ theta
 
 
@@ -162,15 +163,19 @@ def fit_initial_states(
 
 def damped(matrix: Float[np.ndarray, "*B n n"], damping: float) -> Float[np.ndarray, "*B n n"]:
     """A matrix with its diagonal raised by a share of itself."""
-    diagonal = np.arange(matrix.shape[-1])
-    raised = matrix.copy()
-    raised[..., diagonal, diagonal] += damping * (raised[..., diagonal, diagonal] + FLOOR)
-    return raised
+    return _raised(matrix, damping * (np.diagonal(matrix, axis1=-2, axis2=-1) + FLOOR))
 
 
 def _with_decay(normal: Normal, point: Point) -> Normal:
-    H = normal.H + np.diag(point.decay)
-    return dataclasses.replace(normal, H=H, h=normal.h + point.decay * point.theta)
+    return dataclasses.replace(normal, H=_raised(normal.H, point.decay), h=normal.h + point.decay * point.theta)
+
+
+def _raised(matrix: Float[np.ndarray, "*B n n"], by: Float[np.ndarray, "*B n"]) -> Float[np.ndarray, "*B n n"]:
+    """A matrix with something added to its diagonal."""
+    diagonal = np.arange(matrix.shape[-1])
+    raised = matrix.copy()
+    raised[..., diagonal, diagonal] += by
+    return raised
 
 
 def _objective(cost: float, theta: np.ndarray, decay: np.ndarray) -> float:
@@ -179,7 +184,7 @@ def _objective(cost: float, theta: np.ndarray, decay: np.ndarray) -> float:
 
 def _inverse_diagonal(matrix: np.ndarray) -> np.ndarray | None:
     """The diagonal of the inverse of a positive definite matrix; None where rounding says it is not."""
-    factor, failed = lapack.dpotrf(matrix, lower=1, clean=1)
+    factor, failed = lapack.dpotrf(matrix.T, lower=1, clean=1)
     if failed:
         return None
     inverse, failed = lapack.dtrtri(factor, lower=1)

@@ -18,6 +18,9 @@ from tausid.training.run_state import RunState, Status
 
 # Iterations after which held-out data are simulated: all of the first ones, then ever fewer.
 VALIDATED = tuple(sorted({round(1.35**i) for i in range(40)}))
+# Training ends where the training error fell by a smaller share than this from one validation to the next, that is, in
+# the last quarter of its iterations; not before so many of them, as it may rest on a plateau at first.
+CREEPING, FEWEST = 0.01, 40
 
 
 def init(problem: Problem, weights: StateSpace | None = None) -> RunState:
@@ -45,7 +48,8 @@ def step(problem: Problem, run: RunState) -> RunState:
     """One iteration, a validation now and then, and whether training ends."""
     began, error = time.perf_counter(), full_error(problem)
     point, number = iterate(error.squares, run.inner, error.decay), run.step + 1
-    last = point.converged or number >= problem.stop
+    enough = number >= problem.stop and point.cost <= problem.last_loss
+    last = point.converged or enough or number >= problem.recipe.trainer.most
     run = dataclasses.replace(run, inner=point, step=number, seconds=run.seconds + time.perf_counter() - began)
     if number not in VALIDATED and not last:
         return run
@@ -56,11 +60,18 @@ def step(problem: Problem, run: RunState) -> RunState:
     seconds = run.seconds + time.perf_counter() - began
     row = HistoryRow(number, point.cost, now, float("nan"), problem.initial_model.tau, seconds)
     run = dataclasses.replace(run, weights=weights, history=(*run.history, row), seconds=seconds)
-    if not last:
+    if not last and not _creeps(run):
         return run
     # Without a finite start there is no better point; without a finite score none that can be told to be good.
     simulates = np.isfinite(point.cost) and (not validated or np.isfinite(run.best_score))
     return dataclasses.replace(run, status=Status.COMPLETED if simulates else Status.DIVERGED)
+
+
+def _creeps(run: RunState) -> bool:
+    if run.step < FEWEST or len(run.history) < 2:
+        return False
+    before, now = run.history[-2].loss, run.history[-1].loss
+    return before - now < CREEPING * now
 
 
 def _first_states(problem: Problem, model: StateSpace) -> Float[np.ndarray, "B nx"]:

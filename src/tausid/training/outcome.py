@@ -153,7 +153,7 @@ def _start_of(problem: Problem) -> str:
 def _chosen_by(problem: Problem, run: RunState, curves: FoldCurves | None) -> str:
     if curves is not None:
         folds = f"{len(curves.scores)} folds"
-        return f", chosen by {folds}" if run.step == curves.chosen else f"; {folds} allow {curves.chosen}"
+        return f", chosen by {folds}" if run.step == curves.chosen else f"; {folds} chose {curves.chosen}"
     if not problem.split.validation:
         return ""
     if run.best_step:

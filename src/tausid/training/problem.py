@@ -31,6 +31,7 @@ class Problem:
         split: records by role.
         initial_model: the untrained model.
         last_step: where training ends, if before the trainer's own end, which the schedule goes by.
+        last_loss: training error above which Levenberg-Marquardt does not end there.
         variant: which of several random starts.
     """
 
@@ -39,6 +40,7 @@ class Problem:
     split: Split
     initial_model: Model
     last_step: int | None = None
+    last_loss: float = float("inf")
     variant: int = 0
 
     @property

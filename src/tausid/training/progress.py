@@ -34,6 +34,7 @@ class ProgressUpdate:
         status: `running`, or how training ended.
         note: what to say first, such as the fold at hand, or how many members of an ensemble are done.
         unit: what is counted: a `step`, or a `fit` in a search.
+        work: how much is done and how much is left, where steps are not equally long.
     """
 
     step: int
@@ -47,6 +48,7 @@ class ProgressUpdate:
     status: str
     note: str = ""
     unit: str = "step"
+    work: tuple[float, float] | None = None
 
     @property
     def seconds_left(self) -> float:
@@ -82,7 +84,7 @@ def describe(update: ProgressUpdate, model: Model, left: float | None = None, wi
     if update.recoveries:
         parts.append(f"{update.recoveries} recoveries")
     left = update.seconds_left if left is None else left
-    parts.append("compiling" if math.isnan(left) else f"{describe_duration(left)} left")
+    parts.append("time left unknown" if math.isnan(left) else f"{describe_duration(left)} left")
     told = ", ".join(parts)
     room = None if width is None else width - len(told) - 2
     return f"{_cut(update.note, room)}, {told}" if update.note and (room is None or room > 4) else told
@@ -100,15 +102,15 @@ class TimeLeft:
     """The time left, from the share of the work that was finished since the first update of its kind."""
 
     def __init__(self) -> None:
-        self.unit, self.since, self.first = "", 0.0, 0
+        self.unit, self.since, self.first = "", 0.0, 0.0
         self.until = math.nan
 
     def update(self, update: ProgressUpdate, now: float) -> None:
         """Take note of what was finished."""
-        if update.unit != self.unit or update.step < self.first:
-            self.unit, self.since, self.first = update.unit, now, update.step
-        done = update.step - self.first
-        rest = update.max_steps - update.step
+        finished, rest = update.work or (update.step, update.max_steps - update.step)
+        if update.unit != self.unit or finished < self.first:
+            self.unit, self.since, self.first = update.unit, now, finished
+        done = finished - self.first
         seconds = (now - self.since) * rest / done if done else update.seconds_left
         self.until = now + (0.0 if rest <= 0 else seconds)
 

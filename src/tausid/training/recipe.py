@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tausid.errors import ConfigError
+from tausid.errors import ConfigError, StorageError
 from tausid.model.structure import AUTO, Integration, Structure, as_settings
+from tausid.schema import SchemaError, as_schema
 from tausid.training.parts import (
     PARTS,
     Adam,
@@ -132,5 +133,12 @@ class Recipe:
 
         Returns:
             The recipe.
+
+        Raises:
+            StorageError: it is not what `as_dict` gives.
         """
-        return cls(**{part: part_from_dict(part, values[part]) for part in PARTS}, name=values["name"])
+        try:
+            parts = {part: part_from_dict(part, values[part]) for part in PARTS}
+            return cls(**parts, name=as_schema(values["name"], str))
+        except (KeyError, ConfigError, SchemaError) as error:
+            raise StorageError(f"the recipe of a model must be as tausid writes it; it is not ({error}).") from None

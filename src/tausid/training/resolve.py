@@ -60,7 +60,7 @@ FOLDED_SAMPLES = 20_000
 # Of the models that each trainer gives.
 PRECISION = {LevenbergMarquardt.kind: np.float64, Adam.kind: np.float32}
 # An initial state has shown itself after so many tau; records are not spent on it beyond this share.
-TAUS_OF_INITIAL_STATE, MOST_OF_A_RECORD = 3, 1 / 16
+TAUS_OF_INITIAL_STATE, MOST_OF_A_RECORD = 3, 1 / 8
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,9 +17,9 @@ from tausid.training.candidates import (
     is_linear,
     is_searched,
     larger_candidates,
-    less_held_back,
     linear_candidates,
     resized_candidates,
+    with_less_decay,
 )
 from tausid.training.consensus import compare
 from tausid.training.driver import Session
@@ -34,7 +35,9 @@ from tausid.training.trials import NEGLIGIBLE, Job, Trials
 BETTER = 0.98
 # Candidates within this factor of the best held-out error take part in the final fits, at most so many, with so many
 # fits in all.
-CLOSE, FINALISTS, FINAL_FITS = 1.1, 3, 6
+CLOSE, FINALISTS, FINAL_FITS = 1.1, 3, 5
+# Samples in all final fits together, beyond which there are fewer of them.
+FINAL_SAMPLES = 100_000
 # Members that lie further apart than this, and than the linear model is wrong on held-out data, are not trusted. Nor
 # are they where their held-out error, larger by the share that they lie apart, is not below the linear model's.
 APART = 0.5
@@ -55,6 +58,7 @@ class Found:
         curves: what folds said of it; None where validation records decided.
         trust: how far it can be trusted.
         members: the models of all final fits, the chosen one first.
+        tried_on: in words, what part of long records structures were tried on.
     """
 
     problem: Problem
@@ -62,18 +66,19 @@ class Found:
     curves: FoldCurves | None
     trust: Trust
     members: tuple[Model, ...] = ()
+    tried_on: str = ""
 
 
 def search(task: Task, session: Session, members: int = 1) -> Found:
     """The model that held-out data and the consensus of several fits prefer; at least so many members."""
     trials = Trials(task, session)
-    count = max(FINAL_FITS if is_searched(task) else 1, members)
+    count = max(_affordable(task) if is_searched(task) else 1, members)
     raced = trials.splits and (is_searched(task) or isinstance(task.problem.recipe.holdout, Folds))
     ranking = _race(task, trials, count) if raced else []
     finalists = [task.problem.recipe] if not raced else _finalists(trials, ranking) if ranking else []
     fits = _final_fits(trials, finalists, count)
     sound = [job for job in fits if not _astray(trials, job)]
-    others = iter(sorted((r for r in ranking if r not in finalists), key=lambda r: not is_linear(r))[:SECOND_CHOICES])
+    others = iter(_second_choices(trials, ranking, finalists))
     while fits and not sound and (recipe := next(others, None)) is not None:
         sound = [job for job in _final_fits(trials, [recipe], count) if not _astray(trials, job)]
     if session.interrupted.is_set():
@@ -83,14 +88,19 @@ def search(task: Task, session: Session, members: int = 1) -> Found:
     return _agree(task, trials, sound or _folds_of(trials, fits[0].recipe))
 
 
+def _affordable(task: Task) -> int:
+    """How many final fits are made: fewer where records are long, which say more than the agreement of fits."""
+    return max(1, min(FINAL_FITS, FINAL_SAMPLES // sum(len(record) for record in task.problem.split.train)))
+
+
 def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
     """The candidates that were tried to the end, the one that held-out data prefer first; none when interrupted."""
     first = [*first_candidates(task), *linear_candidates(task, trials.most_states)]
     expected = len(first) + (4 * KINDS_TO_VARY if is_searched(task) else 0)
-    trials.planned = expected * len(trials.splits) + final_fits
+    trials.planned, trials.planned_final = expected * len(trials.splits) + final_fits, final_fits
     ranking = trials.race(first)
     best = [recipe for recipe in ranking if not is_linear(recipe)][:KINDS_TO_VARY]
-    varied = [*resized_candidates(task, ranking, trials.most_states), *less_held_back(task, best)]
+    varied = [*resized_candidates(task, ranking, trials.most_states), *with_less_decay(task, best)]
     ranking = _rank(trials, [*ranking, *trials.race(varied)])
     while more := _further(task, trials, ranking):
         trials.race(more)
@@ -103,7 +113,7 @@ def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
 def _further(task: Task, trials: Trials, ranking: Sequence[Recipe]) -> list[Recipe]:
     """What may still be better than the best one, and was not tried."""
     best = ranking[:1]
-    more = [*less_held_back(task, best), *(r for b in best for r in larger_candidates(task, b, trials.most_states))]
+    more = [*with_less_decay(task, best), *(r for b in best for r in larger_candidates(task, b, trials.most_states))]
     return [recipe for recipe in more if not trials.tried(recipe)]
 
 
@@ -123,6 +133,12 @@ def _finalists(trials: Trials, ranking: Sequence[Recipe]) -> list[Recipe]:
     return [recipe for recipe in close if not is_linear(recipe)][:FINALISTS]
 
 
+def _second_choices(trials: Trials, ranking: Sequence[Recipe], finalists: Sequence[Recipe]) -> list[Recipe]:
+    """What is fitted where the finalists went astray: other candidates, linear ones first."""
+    others = [r for r in ranking if r not in finalists and np.isfinite(trials.of(r).lowest)]
+    return sorted(others, key=lambda recipe: not is_linear(recipe))[:SECOND_CHOICES]
+
+
 def _final_fits(trials: Trials, finalists: Sequence[Recipe], count: int) -> list[Job]:
     """Fits of the finalists on all records, in turn, each from a start of its own; those that simulate."""
     jobs = []
@@ -131,22 +147,26 @@ def _final_fits(trials: Trials, finalists: Sequence[Recipe], count: int) -> list
         recipe = finalists[place]
         if variant and has_one_start(recipe):
             continue
-        jobs.append(Job(recipe, None, variant, _steps(trials, recipe)))
+        jobs.append(_final(trials, recipe, variant))
     trials.run(jobs)
     return [job for job in jobs if job in trials.done and trials.done[job].weights is not None]
 
 
-def _steps(trials: Trials, recipe: Recipe) -> int | None:
-    """How many steps folds allow a final fit."""
-    alone = recipe.structure.correction == "none" and trials.task.plant is not None
-    if alone and isinstance(recipe.trainer, LevenbergMarquardt):
-        return 0  # known equations alone: their parameters are fitted already
-    return trials.of(recipe).chosen if isinstance(recipe.holdout, Folds) else None
+def _final(trials: Trials, recipe: Recipe, variant: int = 0) -> Job:
+    """A final fit, to where folds were best: after as many steps, and with Levenberg-Marquardt not above their training
+    error, as the same number of iterations may lead less far from another start."""
+    by_lm = isinstance(recipe.trainer, LevenbergMarquardt)
+    if by_lm and recipe.structure.correction == "none" and trials.task.plant is not None:
+        return Job(recipe, None, variant, 0)  # known equations alone: their parameters are fitted already
+    if not isinstance(recipe.holdout, Folds):
+        return Job(recipe, None, variant)
+    chosen = trials.of(recipe).chosen
+    return Job(recipe, None, variant, chosen, trials.loss_at_best(recipe) if by_lm and chosen else math.inf)
 
 
 def _agree(task: Task, trials: Trials, sound: list[Job]) -> Found:
     """The fit that is nearest to the median of all; the linear model where they agree less than it is wrong."""
-    voters = [job for recipe in dict.fromkeys(job.recipe for job in sound) for job in _folds_of(trials, recipe)]
+    voters = [job for recipe in dict.fromkeys(job.recipe for job in sound) for job in _models_of(trials, recipe)]
     distance, order = None, list(range(len(sound)))
     jury = [*sound, *(job for job in voters if job not in sound)]
     if len(jury) > 2:
@@ -156,7 +176,7 @@ def _agree(task: Task, trials: Trials, sound: list[Job]) -> Found:
     linear = _linear_error(trials)
     chosen = sound[order[0]]
     if linear is not None and not is_linear(chosen.recipe) and _untrusted(trials, chosen, distance, linear[1]):
-        job = Job(linear[0], None, 0, _steps(trials, linear[0]))
+        job = _final(trials, linear[0])
         trials.run([job])
         if job not in trials.done:
             return _interrupted(task, trials)
@@ -164,9 +184,8 @@ def _agree(task: Task, trials: Trials, sound: list[Job]) -> Found:
             sound, order, chosen = [job], [0], job
     curves = trials.of(chosen.recipe) if isinstance(chosen.recipe.holdout, Folds) else None
     trust = Trust(_held_out(trials, chosen), None if linear is None else linear[1], len(jury), distance)
-    return Found(
-        trials.problem(chosen), _run_of(trials, chosen), curves, trust, tuple(trials.model(sound[i]) for i in order)
-    )
+    members = tuple(trials.model(sound[i]) for i in order)
+    return Found(trials.problem(chosen), _run_of(trials, chosen), curves, trust, members, trials.tried_on)
 
 
 def _untrusted(trials: Trials, job: Job, distance: float | None, linear: float) -> bool:
@@ -188,9 +207,15 @@ def _astray(trials: Trials, job: Job) -> bool:
 
 
 def _folds_of(trials: Trials, recipe: Recipe) -> list[Job]:
-    """The trials of a candidate that ended with a model."""
+    """The folds of a candidate that ended with a model."""
+    return [job for job in _models_of(trials, recipe) if job.fold is not None]
+
+
+def _models_of(trials: Trials, recipe: Recipe) -> list[Job]:
+    """The folds and final fits of a candidate that ended with a model, those that went astray among them."""
     jobs = [Job(recipe, k) for k in range(len(trials.splits))]
-    return [job for job in jobs if job in trials.done and trials.done[job].weights is not None]
+    final = [job for job in trials.done if job.recipe == recipe and job.fold is None]
+    return [job for job in [*jobs, *final] if job in trials.done and trials.done[job].weights is not None]
 
 
 def _linear_error(trials: Trials) -> tuple[Recipe, float] | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from tausid.errors import ConfigError, unknown_name
 from tausid.model.structure import AUTO, as_plain, as_settings
+from tausid.schema import SchemaError, as_schema
 from tausid.training.parts import PARTS, USED_BY, Adam, Barrier
 
 
@@ -90,9 +91,11 @@ def part_from_dict(part: str, values: Any) -> Any:
     """The part back from `part_as_dict`."""
     if values is None or isinstance(values, str):
         return values
-    settings = as_settings({key: value for key, value in values.items() if key != "kind"})
-    if settings.get("barrier") is not None:
-        settings["barrier"] = Barrier(**settings["barrier"])
-    kinds = PARTS[part]
-    kind = next((k for k in kinds if k.kind == values["kind"]), kinds[0]) if "kind" in values else kinds[0]
-    return kind(**settings)
+    plain = as_schema(values, dict[str, Any])
+    settings, kinds = as_settings({key: value for key, value in plain.items() if key != "kind"}), PARTS[part]
+    if "kind" not in plain:
+        return as_schema(settings, kinds[0])
+    kind = next((kind for kind in kinds if kind.kind == plain["kind"]), None)
+    if kind is None:
+        raise SchemaError(f"`{part}` is of an unknown kind")
+    return as_schema(settings, kind)

@@ -33,6 +33,7 @@ from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task
 from tausid.training.result import FoldCurve, FoldCurves
 from tausid.training.run_state import RunState, Status
+from tausid.training.stretches import every_needed
 
 # Errors below this share of the deviation are as good as none: what is left to choose by is rounding.
 NEGLIGIBLE = 1e-4
@@ -42,11 +43,13 @@ HOPELESS = (2.5, 1.5, 1.25)
 STUCK = 2.0
 # Inputs this much larger than the held-out ones must not make a model diverge, as polynomials may out of range.
 LARGER_INPUTS = 1.5
-# Iterations after which the best of several random starts goes on alone.
-SCREENED = 12
+# Iterations after which the better half of several random starts goes on, and then the best of them alone.
+SCREENED = (4, 12)
 # What trials say that were not done, or given up.
 NOTHING = FoldCurves((), (), (np.inf,), 0)
 SECONDS_BETWEEN_LOOKS = 0.05
+# Seconds without a finished job after which those that run are told of.
+SILENCE = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,12 +83,14 @@ class Job:
         fold: which fold is held out; None for none, in a final fit.
         variant: which of several random starts.
         steps: where it ends; None for the trainer's own end.
+        loss: training error above which it does not end there.
     """
 
     recipe: Recipe
     fold: int | None
     variant: int = 0
     steps: int | None = None
+    loss: float = math.inf
 
 
 class Trials:
@@ -99,16 +104,29 @@ class Trials:
     def __init__(self, task: Task, session: Session) -> None:
         self.task = task
         self.session = session
-        self.splits = cut_folds(task.problem.split, task.problem.recipe)
+        split, tau, every = task.problem.split, float(np.min(task.problem.initial_model.tau)), 1
+        if split.validation:  # folds take all samples
+            every = every_needed((*split.train, *split.validation), tau)
+        self.splits = cut_folds(split, task.problem.recipe, every)
         self.done: dict[Job, Trial] = {}
-        self._trained: dict[
-            Job, Trial
-        ] = {}  # as they were trained: what is written, so that a resumed race is the same
+        # As they were trained: what is written, so that a resumed race is the same.
+        self._trained: dict[Job, Trial] = {}
         self._models: dict[Job, Model] = {}
-        self.planned = 0
+        self._iterations: dict[Job, int] = {}  # of the jobs that run
+        self.planned = self.planned_final = 0
         self.seconds = 0.0
         self._stored = {} if session.folder is None else load_trials(session.folder, task.problem)
         self._began = time.perf_counter()
+
+    @property
+    def tried_on(self) -> str:
+        """In words, what part of long records structures are tried on; empty for all of them."""
+        whole, tried = self.task.problem.split.train, self.splits[0].train if self.splits else ()
+        if sum(map(len, tried)) >= sum(map(len, whole)) or not tried:
+            return ""
+        rate = "" if tried[0].ts < 1.5 * whole[0].ts else f" at {1 / tried[0].ts:.4g} Hz"
+        count = f"{len(tried)} stretch{'es' * (len(tried) > 1)}"
+        return f"Structures were tried on {sum(map(len, tried))} samples{rate}, in {count}."
 
     @property
     def most_states(self) -> int:
@@ -137,6 +155,12 @@ class Trials:
         if not jobs or any(job not in self.done for job in jobs):
             return NOTHING
         return pool([self.done[job].curve for job in jobs])
+
+    def loss_at_best(self, recipe: Recipe) -> float:
+        """The geometric mean of the folds' training errors after the iterations that held-out data choose."""
+        chosen = self.of(recipe).chosen
+        curves = [self.done[Job(recipe, k)].curve for k in range(len(self.splits))]
+        return float(geometric_mean(np.array([[_value_at(c.losses, c, chosen)] for c in curves]), [1] * len(curves))[0])
 
     def tried(self, recipe: Recipe) -> bool:
         """Whether a candidate was trained on some fold."""
@@ -177,7 +201,7 @@ class Trials:
         first, number = self.task.problem, 0 if job.fold is None else job.fold + 1
         split = first.split if job.fold is None else self.splits[job.fold]
         problem = self.task.start(job.recipe, split, first.initial_model.scaling, (number, job.variant))
-        return dataclasses.replace(problem, last_step=job.steps)
+        return dataclasses.replace(problem, last_step=job.steps, last_loss=job.loss)
 
     def model(self, job: Job) -> Model:
         """The model of a finished job, made once."""
@@ -189,7 +213,8 @@ class Trials:
 
     def _collect(self, running: dict[Future[Trial | None], Job]) -> None:
         """Wait for jobs, tell how it goes, and keep what is finished."""
-        saved, left = time.monotonic(), set(running)
+        saved = told = time.monotonic()
+        left = set(running)
         while left:
             finished, left = wait(left, timeout=SECONDS_BETWEEN_LOOKS)
             for future in finished:
@@ -197,6 +222,11 @@ class Trials:
                 if trial is not None:
                     self.done[running[future]] = self._trained[running[future]] = trial
                     self.session.report(self._update(running[future], trial))
+                    told = time.monotonic()
+            if self.done and time.monotonic() - told > SILENCE:
+                job = next(running[future] for future in running if future in left)
+                self.session.report(self._update(job, next(reversed(self.done.values()))))
+                told = time.monotonic()
             if time.monotonic() - saved > 2.0:
                 self._save()
                 saved = time.monotonic()
@@ -213,7 +243,7 @@ class Trials:
         began = time.perf_counter()
         try:
             problem = self.problem(job)
-            run = self._train(problem)
+            run = self._train(problem, job)
         except DataError as error:
             if job.recipe == self.task.problem.recipe and job.fold is not None:
                 raise _cannot_train(job, len(self.splits), error) from None
@@ -222,7 +252,7 @@ class Trials:
             return None
         return _finished(problem, run, began)
 
-    def _train(self, problem: Problem) -> RunState | None:
+    def _train(self, problem: Problem, job: Job) -> RunState | None:
         """Train to the end; the best of several random starts goes on after some iterations."""
         step, start = trainer_of(problem).step, problem.recipe.start
         weights = self._best_start(problem, start.count) if isinstance(start, RandomDynamics) else None
@@ -233,6 +263,7 @@ class Trials:
             if self.session.interrupted.is_set():
                 return None
             run = step(problem, run)
+            self._iterations[job] = run.step
         return run
 
     def _best_start(self, problem: Problem, count: int) -> StateSpace:
@@ -240,7 +271,9 @@ class Trials:
         error, starts = full_error(problem), self.task.random_starts(problem, count)
         x0 = np.zeros((len(problem.split.train), starts[0].nx))
         points = [error.begin(start, x0) for start in starts]
-        for _ in range(SCREENED):
+        for done in range(SCREENED[1]):
+            if done == SCREENED[0]:
+                points = sorted(points, key=lambda point: point.cost)[: (count + 1) // 2]
             points = [p if p.converged else iterate(error.squares, p, error.decay) for p in points]
             if self.session.interrupted.is_set():
                 break
@@ -262,7 +295,23 @@ class Trials:
             status=Status.RUNNING,
             note=f"{describe(job.recipe.structure)}{fold}",
             unit="fit",
+            work=self._work(),
         )
+
+    def _work(self) -> tuple[float, float]:
+        """Samples times iterations that are done, and that are left: final fits of long records are most of it."""
+        steps = {**self._iterations, **{job: trial.curve.steps[-1] for job, trial in self.done.items()}}
+        usual = sum(trial.curve.steps[-1] for trial in self.done.values()) / max(len(self.done), 1)
+        final = [job for job in steps if job.fold is None]
+        finals_to_come = max(self.planned_final - len(final), 0)
+        trials_to_come = max(self.planned - len(steps) - finals_to_come, 0)
+        first = 0 if self.splits else None
+        left = usual * (self._length(first) * trials_to_come + self._length(None) * finals_to_come)
+        left += sum(max(usual - steps[job], 0) * self._length(job.fold) for job in steps if job not in self.done)
+        return sum(count * self._length(job.fold) for job, count in steps.items()), left
+
+    def _length(self, fold: int | None) -> int:
+        return sum(map(len, (self.task.problem.split if fold is None else self.splits[fold]).train))
 
     def _save(self) -> None:
         self.seconds = time.perf_counter() - self._began
@@ -276,13 +325,13 @@ def job_key(job: Job) -> str:
     structure, start = job.recipe.structure, job.recipe.start
     parts = (structure.order, structure.network, structure.hidden, structure.activation, bool(structure.nonlinear_g))
     independent = getattr(job.recipe.trainer, "independent", None)
-    return repr((*parts, start.kind, independent, job.fold, job.variant, job.steps))
+    return repr((*parts, start.kind, independent, job.fold, job.variant, job.steps, job.loss))
 
 
 def pool(curves: Sequence[FoldCurve]) -> FoldCurves:
     """Curves together, at all steps that one of them has; between and after its steps one stays at its last error."""
     steps = sorted({step for curve in curves for step in curve.steps})
-    scores = np.array([[_error_at(curve, step) for step in steps] for curve in curves])
+    scores = np.array([[_value_at(curve.errors, curve, step) for step in steps] for curve in curves])
     scores = np.where(np.isfinite(scores), scores, np.inf)
     weights = [curve.scored for curve in curves]
     pooled = geometric_mean(scores, weights)
@@ -329,5 +378,5 @@ def _cannot_train(job: Job, folds: int, error: DataError) -> DataError:
     )
 
 
-def _error_at(curve: FoldCurve, step: int) -> float:
-    return curve.errors[int(np.searchsorted(curve.steps, step, side="right")) - 1]
+def _value_at(values: Sequence[float], curve: FoldCurve, step: int) -> float:
+    return values[int(np.searchsorted(curve.steps, step, side="right")) - 1]

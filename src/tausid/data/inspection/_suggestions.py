@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tausid.data.inspection._reports import BAND_SHARE, ChannelReport, ClockReport, usable
-from tausid.data.preparation import REPEATED
 from tausid.data.readers import Channel, Channels, in_words
 from tausid.data.records import LARGEST, UNIFORM_TOLERANCE
+from tausid.data.steps import REPEATED
 
 # Samples per period of the highest frequency in the band that must be left: generously for outputs, which show the
 # dynamics; for inputs, so many that the low-pass of a decimation leaves the band as it is.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -21,6 +22,8 @@ def answer_questions(questions: BinaryIO, answers: BinaryIO) -> None:
         question, data = json.loads(line), b""
         answer: dict[str, Any] = {}
         try:
+            if question:
+                _limit(question["memory"], question["seconds"])
             if "open" in question:
                 table = _open(Path(question["open"]), question["kind"])
                 answer = _describe(table)
@@ -29,10 +32,27 @@ def answer_questions(questions: BinaryIO, answers: BinaryIO) -> None:
                 answer = {"bytes": len(data)}
         except DataError as error:
             answer = {"error": str(error)}
+        except MemoryError:
+            answer = {"too large": True}
         except MissingExtraError as error:
             answer = {"missing": str(error)}
         answers.write(json.dumps(answer).encode() + b"\n" + data)
         answers.flush()
+
+
+def _limit(memory: int, seconds: float) -> None:
+    """Allow this process so much more memory and time of a core than it has taken; more of either is an error."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
+    if pages:
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + memory, resource.RLIM_INFINITY))
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    ends = math.ceil(used.ru_utime + used.ru_stime + seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (ends, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _open(path: Path, kind: str) -> Table:

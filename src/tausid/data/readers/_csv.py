@@ -16,6 +16,7 @@ import numpy as np
 
 from tausid.data.readers._stamps import is_date
 from tausid.data.readers._tables import Column, Table, as_data_error, check_file, with_units
+from tausid.data.readers._unpacked import check_unpacked
 from tausid.errors import DataError, MissingExtraError
 from tausid.shapes import Float
 
@@ -29,6 +30,8 @@ COMMENTS = ("#", "%")
 _CONTROL = re.compile("[\\x00-\\x08\\x0e-\\x1b]")
 # How many lines at the top decide on the separator and on whether there is a header.
 PREVIEW_LINES = 20
+# What a cell of a sheet takes in memory.
+BYTES_PER_CELL = 60
 
 
 def table_from_text(path: str | Path) -> Table:
@@ -53,7 +56,13 @@ def table_from_excel(path: Path) -> Table:
     with as_data_error(path, "an Excel workbook"):
         book = load_workbook(path, read_only=True, data_only=True)
         try:
-            rows = [[_as_text(cell) for cell in row] for row in book.worksheets[0].iter_rows(values_only=True)]
+            sheet = book.worksheets[0]
+            sheet.reset_dimensions()  # what it says of its size need not be true
+            rows, cells = [], 0
+            for row in sheet.iter_rows(values_only=True):
+                cells += len(row)
+                check_unpacked(path, BYTES_PER_CELL * cells)
+                rows.append([_as_text(cell) for cell in row])
         finally:
             book.close()
     return _table(_find_header(path, ",", *_without_blank_ends(rows, list(range(1, len(rows) + 1))), []))

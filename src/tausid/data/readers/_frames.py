@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tausid.data.readers._tables import Column, Table, as_data_error, as_numbers, with_units
+from tausid.data.readers._unpacked import check_unpacked
 from tausid.errors import DataError, MissingExtraError
 from tausid.shapes import Float
 
@@ -90,6 +91,8 @@ def table_from_parquet(path: Path) -> Table:
     parquet = _import_parquet()
     with as_data_error(path, "a Parquet file"), parquet.ParquetFile(path) as file:
         names = [str(name) for name in file.schema_arrow.names]
+        groups = [file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups)]
+        check_unpacked(path, max(sum(groups), 8 * file.metadata.num_rows))
     columns = [
         Column(
             name,

@@ -11,6 +11,7 @@ import numpy as np
 from tausid.data.readers._matlab import OBJECT
 from tausid.data.readers._tables import Table, as_data_error
 from tausid.data.readers._trees import DEEPEST, Leaf, table_from_tree
+from tausid.data.readers._unpacked import most_unpacked
 from tausid.errors import MissingExtraError
 
 # More than compression can save: a dataset that claims more than this many times its file is damaged.
@@ -48,7 +49,7 @@ class _Walk:
 
     def __init__(self, h5py: ModuleType, file: Any, path: Path, matlab: bool) -> None:
         self.h5py, self.file, self.path, self.matlab = h5py, file, path, matlab
-        self.largest = LARGEST_RATIO * max(path.stat().st_size, 1_000)
+        self.largest = min(LARGEST_RATIO * max(path.stat().st_size, 1_000), most_unpacked(path))
         self.seen: set[object] = set()
         self._is_new(file)
 

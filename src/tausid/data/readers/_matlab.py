@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,10 @@ import numpy as np
 
 from tausid.data.readers._tables import Table, as_data_error
 from tausid.data.readers._trees import DEEPEST, Leaf, table_from_tree
+from tausid.data.readers._unpacked import check_unpacked
 
+# Of a file of version 5: the length of its header, and the kind of a variable that is packed by zlib.
+HEADER, PACKED = 128, 15
 OBJECT = (
     "be an array or a struct; it is an object of a MATLAB class, which only MATLAB can read. In MATLAB save its "
     "parts, for iddata z: s = struct('u', z.u, 'y', z.y, 'Ts', z.Ts); save('data.mat', '-struct', 's')."
@@ -22,9 +27,27 @@ def table_from_mat5(path: Path) -> Table:
     from scipy.io import loadmat  # late: most files are something else
 
     with as_data_error(path, "a MATLAB file"):
+        check_unpacked(path, _claimed(path))
         content = loadmat(path, simplify_cells=True)
         tree = {key: _branch(value, DEEPEST) for key, value in content.items() if not key.startswith("__")}
         return table_from_tree(tree, source=f"'{path}'", name=path.stem, joint=".")
+
+
+def _claimed(path: Path) -> int:
+    """The bytes that the packed variables of a file of version 5 say that they hold, without unpacking them."""
+    claimed, size = 0, path.stat().st_size
+    with path.open("rb") as file:
+        order = {b"IM": "<", b"MI": ">"}.get(file.read(HEADER)[-2:])
+        while order and len(tag := file.read(8)) == 8:
+            kind, length = struct.unpack(f"{order}II", tag)
+            after = file.tell() + length
+            if kind == PACKED:
+                first = zlib.decompressobj().decompress(file.read(min(length, 1000)), 8)
+                claimed += struct.unpack(f"{order}II", first)[1] if len(first) == 8 else 0
+            if after > size:
+                break
+            file.seek(after)
+    return claimed
 
 
 def _branch(value: Any, depth: int) -> Any:

@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from tausid.data.preparation import REPEATED
-from tausid.data.preparation import prepare as apply_steps
 from tausid.data.readers._assemble import choose, record_from_table
 from tausid.data.readers._csv import table_from_excel, table_from_text
 from tausid.data.readers._frames import is_frame, table_from_frame, table_from_parquet
 from tausid.data.readers._isolated import open_isolated
 from tausid.data.readers._tables import Key, Keys, Table, as_data_error, check_file
 from tausid.data.readers._trees import Leaf, table_from_tree
+from tausid.data.readers._unpacked import check_unpacked
 from tausid.data.records import Record
+from tausid.data.steps import REPEATED
+from tausid.data.steps import prepare as apply_steps
 from tausid.errors import DataError
 
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -169,7 +170,8 @@ def _open_file(path: Path) -> Table:
 def _table_from_numpy(path: Path) -> Table:
     """The arrays of an `.npz` file by name; that of an `.npy` file, or the fields of a structured one."""
     with as_data_error(path, "a numpy file"):
-        loaded = np.load(path)  # objects are refused
+        # Objects are refused. An array that claims more than its file holds is so before memory is asked for.
+        loaded = np.load(path, mmap_mode=None if zipfile.is_zipfile(path) else "r")
         if isinstance(loaded, np.ndarray):
             arrays = {name: loaded[name] for name in loaded.dtype.names} if loaded.dtype.names else {"column": loaded}
         else:
@@ -199,6 +201,7 @@ def _kind_of_file(path: Path) -> str:
 def _kind_of_archive(path: Path) -> str:
     with as_data_error(path, "a whole archive"), zipfile.ZipFile(path) as archive:
         names = archive.namelist()
+        check_unpacked(path, sum(member.file_size for member in archive.infolist()))
     if "xl/workbook.xml" in names:
         return "excel"
     if names and all(name.endswith(".npy") for name in names):

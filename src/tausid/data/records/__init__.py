@@ -2,7 +2,7 @@
 
 from tausid.data.records._convert import as_columns, as_floats, make_clock, numbered, unnamed
 from tausid.data.records._record import UNIFORM_TOLERANCE, Record, Records
-from tausid.data.records._rules import LARGEST
+from tausid.data.records._rules import LARGEST, check_labels, check_unique
 from tausid.data.records._sets import Dataset, as_records, check_same_channels
 
 __all__ = [
@@ -14,7 +14,9 @@ __all__ = [
     "as_columns",
     "as_floats",
     "as_records",
+    "check_labels",
     "check_same_channels",
+    "check_unique",
     "make_clock",
     "numbered",
     "unnamed",

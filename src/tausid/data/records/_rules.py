@@ -8,6 +8,8 @@ from tausid.errors import DataError
 
 # Larger numbers are no measurements but marks of a logger for "nothing"; squares of smaller ones stay finite.
 LARGEST = 1e100
+# Rates of shorter steps are not finite any more.
+SHORTEST_STEP = 1e-100
 
 
 def check_samples(u: np.ndarray, y: np.ndarray, t: np.ndarray, record: str) -> None:
@@ -62,6 +64,11 @@ def check_time(t: np.ndarray, record: str) -> None:
             f"time of {record!r} must increase from sample to sample; sample {row} is at {t[row]:g} s and sample "
             f"{row + 1} at {t[row + 1]:g} s. Sort the rows, drop repeats "
             "(--prepare drop-repeated-times), or split into several records."
+        )
+    if np.diff(t).min() < SHORTEST_STEP:
+        raise DataError(
+            f"time steps of {record!r} must be at least {SHORTEST_STEP:g} s; the shortest is {np.diff(t).min():g} s. "
+            "Correct the sampling time, or the unit of the time stamps."
         )
 
 

@@ -1,4 +1,5 @@
-// Vector registers of one instruction set, and functions on them. Included by kernel.cpp only, inside its namespace.
+// Vector registers of one instruction set, and functions on them. Included by kernel.cpp and second_order.cpp, inside
+// the namespace of that set.
 // GNU vector extensions: gcc and clang turn them into the registers of any processor.
 
 #if defined(__AVX512F__)

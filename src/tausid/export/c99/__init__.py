@@ -35,6 +35,15 @@ Inputs act late: {delays}. All functions take them as they act; past ones lie in
       {name}_step(x, acting, acting_next, dt);  /* then u = u_next, acting = acting_next */
     }}
 """
+# What an observer has more where inputs are delayed: in its struct, at its start, at each sample, and a status.
+PAST = "  {name}_real u[{room}]; /* given at the last sample */\n  {name}_past past;\n"
+FORGET = "  {name}_forget(&o->past);\n"
+NOT_DELAYED = "  for (int i = 0; i < NU; ++i) acting[i] = u[i];\n"
+DELAYED = """  if (o->started) {name}_remember(&o->past, o->u, dt);
+  if ({name}_delayed(&o->past, u, acting)) status = 3;
+  for (int i = 0; i < NU; ++i) o->u[i] = u[i];
+"""
+LOST = ";\n * 3 where {name}_HISTORY is too small for the delays"
 
 
 def write_c99(description: Description, name: str, folder: Path) -> list[Path]:
@@ -58,9 +67,11 @@ def _header(d: Description, name: str, shortest_step: float) -> str:
     lines += mapping(d.output_names, d.output_units, outputs)
     first = [plain for plain, slope in zip(inputs, d.hold, strict=True) if slope]
     room = math.ceil(np.max(d.delays, initial=0.0) / (shortest_step * d.ts)) + 2
+    own = {"name": name, "room_u": max(d.nu, 1)}
     return fill(
         HERE / "model.h.in",
-        delays=_if_delayed(d, "delays.h.in", name=name, room=room, room_u=max(d.nu, 1)),
+        delays=_if_delayed(d, "delays.h.in", **own, room=room),
+        observer=fill(HERE / "observer.h.in", **own, past=_late(d, PAST, name), lost=_late(d, LOST, name)),
         name=name,
         nx=d.nx,
         nu=d.nu,
@@ -94,6 +105,12 @@ def _source(d: Description, name: str) -> str:
         c=numbers(d.stepper.c),
         slopes=slopes,
         delays=_if_delayed(d, "delays.c.in", name=name, **late),
+        observer=fill(
+            HERE / "observer.c.in",
+            name=name,
+            forget=_late(d, FORGET, name),
+            delayed=_late(d, DELAYED, name) or NOT_DELAYED,
+        ),
     )
 
 
@@ -116,6 +133,11 @@ def _check(d: Description, name: str) -> str:
         **{key: numbers(a.ravel() if a.size else [0.0], plain=True) for key, a in arrays.items()},
         **{key: ",\n".join(f"{{{numbers(row, plain=True)}}}" for row in a) for key, a in rows.items()},
     )
+
+
+def _late(d: Description, text: str, name: str) -> str:
+    """The text for a model with delays; empty for others."""
+    return text.format(name=name, room=max(d.nu, 1)) if np.any(d.delays) else ""
 
 
 def _if_delayed(d: Description, template: str, **values: Any) -> str:

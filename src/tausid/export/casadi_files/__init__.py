@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tausid.errors import MissingExtraError
-from tausid.export.check import TOLERANCE, make_check
+from tausid.export.check import write_functions_check
 from tausid.export.description import Description, step_function
-from tausid.export.names import channel_lines, delay_note
+from tausid.export.names import channel_lines
 from tausid.export.operations import Function
-from tausid.export.templates import fill
-from tausid.storage import write_bytes, write_text
+from tausid.storage import write_bytes
 
 if TYPE_CHECKING:
     import casadi
@@ -28,18 +27,8 @@ def write_casadi(description: Description, name: str, folder: Path) -> list[Path
     """Write the functions as CasADi's own files, a check and a README."""
     functions = to_casadi(description)
     files = [write_bytes(folder / f"{name}_{part}.casadi", _saved(f)) for part, f in functions.items()]
-    values = {"name": name, "tolerance": TOLERANCE, "nx": description.nx, "nu": description.nu}
-    values |= {
-        "longest": description.longest_step,
-        "channels": "\n".join(f"    {c}" for c in channel_lines(description)),
-    }
-    values["delays"] = delay_note(description, "The functions take each as it was so long before.")
-    texts = {
-        f"{name}_check.py": fill(HERE / "check.py.in", **values),
-        "README.md": fill(HERE / "README.md.in", **values),
-    }
-    check = make_check(description, long_steps=False, delayed=False).write(folder / "check.csv")
-    return [*files, check, *(write_text(folder / file, text) for file, text in texts.items())]
+    channels = "\n".join(f"    {line}" for line in channel_lines(description))
+    return [*files, *write_functions_check(folder, HERE, description, name=name, channels=channels)]
 
 
 def to_casadi(description: Description) -> dict[str, casadi.Function]:

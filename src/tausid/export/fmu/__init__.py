@@ -18,12 +18,12 @@ import numpy as np
 from tausid.errors import ConfigError, StorageError
 from tausid.export.c99 import sources
 from tausid.export.c99.functions import numbers
-from tausid.export.check import TOLERANCE, make_check
+from tausid.export.check import make_check, write_check
 from tausid.export.description import Description
 from tausid.export.fmu.xml import SOURCES, build_description, model_description
 from tausid.export.names import delay_note
 from tausid.export.templates import fill
-from tausid.storage import write_bytes, write_text
+from tausid.storage import write_bytes
 
 HERE = Path(__file__).parent
 SYSTEMS = {
@@ -44,16 +44,11 @@ def write_fmu(description: Description, name: str, folder: Path) -> list[Path]:
     ]
     held = replace(description, hold=np.zeros(description.nu))  # between steps a co-simulation holds its inputs
     built = "and a library for this platform" if compiler else "and no library, as there was no C compiler"
-    values = {"name": name, "nx": held.nx, "nu": held.nu, "ny": held.ny, "tolerance": TOLERANCE, "built": built}
+    values = {"name": name, "ny": held.ny, "built": built}
     values["delays"] = delay_note(
         held, "In co-simulation the FMU delays them; in model exchange give each as it was so long before."
     )
-    texts = {
-        f"{name}_check.py": fill(HERE / "check.py.in", **values),
-        "README.md": fill(HERE / "README.md.in", **values),
-    }
-    check = make_check(held, long_steps=True).write(folder / "check.csv")
-    return [*files, check, *(write_text(folder / file, text) for file, text in texts.items())]
+    return [*files, *write_check(folder, HERE, held, make_check(held, long_steps=True), **values)]
 
 
 def find_compiler() -> str | None:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tausid.errors import MissingExtraError
-from tausid.export.check import TOLERANCE, TOLERANCE_FLOAT, make_check
+from tausid.export.check import write_functions_check
 from tausid.export.description import Description, step_function
-from tausid.export.names import channel_lines, delay_note
+from tausid.export.names import channel_lines
 from tausid.export.operations import Function
-from tausid.export.templates import fill
-from tausid.storage import write_bytes, write_text
+from tausid.storage import write_bytes
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -34,15 +33,7 @@ def write_onnx(description: Description, name: str, folder: Path) -> list[Path]:
         for suffix, dtype in {"": np.float64, "_float32": np.float32}.items()
         for part, model in to_onnx(description, dtype=dtype).items()
     ]
-    values = {"name": name, "tolerance": TOLERANCE, "tolerance_float": TOLERANCE_FLOAT, "nx": description.nx}
-    values |= {"nu": description.nu, "longest": description.longest_step, "u": "u, " if description.nu else ""}
-    values["delays"] = delay_note(description, "The functions take each as it was so long before.")
-    texts = {
-        f"{name}_check.py": fill(HERE / "check.py.in", **values),
-        "README.md": fill(HERE / "README.md.in", **values),
-    }
-    check = make_check(description, long_steps=False, delayed=False).write(folder / "check.csv")
-    return [*files, check, *(write_text(folder / file, text) for file, text in texts.items())]
+    return [*files, *write_functions_check(folder, HERE, description, name=name)]
 
 
 def to_onnx(description: Description, *, dtype: type = np.float64) -> dict[str, ModelProto]:

@@ -16,6 +16,7 @@ import numpy as np
 from tausid.engine.networks import activate
 from tausid.engine.tree import namespace
 from tausid.errors import ConfigError
+from tausid.schema import as_schema
 from tausid.shapes import Array
 
 
@@ -216,24 +217,28 @@ def describe_physics(physics: AbstractPhysics) -> dict[str, Any]:
     return {"name": type(physics).__name__, "fields": fields}
 
 
-def restore_physics(kind: type[AbstractPhysics], described: Mapping[str, Any]) -> AbstractPhysics:
-    """A plant from what `describe_physics` gave.
+def restore_physics(kind: type[AbstractPhysics], fields: Mapping[str, Any]) -> AbstractPhysics:
+    """A plant from the `fields` that `describe_physics` gave.
 
     Args:
         kind: its class.
-        described: the description.
+        fields: their values by name.
 
     Returns:
         The plant.
 
     Raises:
-        TypeError: the class has other fields.
+        ConfigError: the class has other fields.
+        SchemaError: a parameter is none.
     """
-    fields = {
-        name: Parameter(**value) if isinstance(value, dict) else _as_tuples(value)
-        for name, value in described["fields"].items()
+    values = {
+        name: as_schema(value, Parameter) if isinstance(value, dict) else _as_tuples(value)
+        for name, value in fields.items()
     }
-    return kind(**fields)
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise ConfigError(f"{kind.__name__} must have the fields it was fitted with; {error}. Restore them.") from None
 
 
 def _fields(physics: AbstractPhysics) -> dict[str, Any]:
@@ -254,7 +259,7 @@ def _check_count(name: str, function: Any, arguments: tuple[Any, ...], count: in
     x, u, p = arguments
     try:
         got = len(function(x, u, p))
-    except (TypeError, ValueError, IndexError) as error:
+    except (TypeError, ValueError, IndexError, ArithmeticError) as error:
         raise ConfigError(
             f"`{name}` must take {len(x)} states and the records' {nu} inputs, and give a sequence; it fails: {error}. "
             "Correct it, or choose the plant's inputs."

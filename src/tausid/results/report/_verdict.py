@@ -116,18 +116,26 @@ def _check_data(run: Run) -> Check:
 def _check_gap(run: Run, output: int) -> Iterator[Check]:
     if not run.of_role("test"):
         return
-    # By number: a test record may have other names for its columns.
-    train, test = (list(run.of_role(role)[0].score.nrmse.values())[output] for role in ("train", "test"))
-    if not np.isfinite([train, test]).all() or train == 0:
+    # By number: a test record may have other names for its columns. Both relative to the training record: what moves
+    # less has no larger error.
+    scores = [run.of_role(role)[0].score for role in ("train", "test")]
+    (train, test), (relative, praised) = (
+        [list(values.values())[output] for values in errors]
+        for errors in ([s.rmse for s in scores], [s.nrmse for s in scores])
+    )
+    if not np.isfinite([train, test, relative]).all() or train == 0:
         return
-    words = f"{share(train)} of the standard deviation on the training record, {share(test)} on the test record"
+    told = (share(relative), share(relative * test / train))
+    words = (
+        f"{told[0]} of the training output's standard deviation on the training record, {told[1]} on the test record"
+    )
     if train > ALARM * test:
         yield Check(BAD, f"The error is {train / test:.1f} times as large on the training record: {words}. Its data "
                            "are worse: look for outliers, other operating points, or another plant.")  # fmt: skip
     elif test > GAP * train:
         yield Check(NOTE, f"The error is {test / train:.1f} times as large on new data: {words}. More varied "
                             "training data, a smaller network or earlier stopping may help.")  # fmt: skip
-    elif test < PRAISED:
+    elif praised < PRAISED:
         yield Check(GOOD, f"About as good on new data as on training data: {words}.")
 
 
@@ -190,7 +198,7 @@ def _check_training(run: Run) -> Check:
         chose = f"{len(folds['scores'])} folds of the training data"
         if steps == folds["chosen"]:
             return Check(GOOD, f"{chose} chose {steps} of at most {most} steps.")
-        return Check(GOOD, f"The final fit ended after {steps} steps; {chose} allow {folds['chosen']}.")
+        return Check(GOOD, f"The final fit ended after {steps} steps; {chose} chose {folds['chosen']}.")
     validated = any(np.isfinite(row.validation) for row in run.history)
     if not validated:
         return Check(NOTE, f"Trained for {steps} steps without validation: the model is that of the last step.")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from msgspec import Meta
 
 from tausid.data.records import Record
+from tausid.errors import DataError
 from tausid.model.course import Simulation
 from tausid.results.runs._run import Experiment
+from tausid.schema import Count, SchemaError, Strict, Text, as_schema
 
 # The fields of a record that are no arrays: names and units.
 TEXTS = tuple(entry.name for entry in dataclasses.fields(Record) if entry.name not in ("u", "y", "t"))
@@ -39,24 +43,67 @@ def to_arrays(experiments: Sequence[Experiment]) -> tuple[dict[str, np.ndarray],
     return arrays, {"experiments": about}
 
 
-def from_arrays(arrays: Mapping[str, np.ndarray], content: Mapping[str, Any]) -> tuple[Experiment, ...]:
+class ExperimentContent(Strict, frozen=True):
+    """What the file of a run says of one record and its free run, beside their arrays."""
+
+    role: Literal["train", "test"]
+    skip: Count | None
+    n_skipped: Count
+    status: Literal["ok", "diverged"]
+    initial_state: Text
+    name: str
+    input_names: tuple[Text, ...]
+    output_names: tuple[Text, ...]
+    input_units: tuple[Text, ...]
+    output_units: tuple[Text, ...]
+    history: tuple[str, ...]
+
+
+class RecordsContent(Strict, frozen=True):
+    """What the file of a run's records says."""
+
+    experiments: Annotated[tuple[ExperimentContent, ...], Meta(min_length=1)]
+
+
+def from_arrays(arrays: Mapping[str, np.ndarray], content: Any) -> tuple[Experiment, ...]:
     """The experiments that `to_arrays` was given."""
-    return tuple(_experiment(number, about, arrays) for number, about in enumerate(content["experiments"]))
+    experiments = as_schema(content, RecordsContent).experiments
+    return tuple(_experiment(number, about, arrays) for number, about in enumerate(experiments))
 
 
-def _experiment(number: int, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Experiment:
-    texts: dict[str, Any] = {name: text if isinstance(text := about[name], str) else tuple(text) for name in TEXTS}
-    u, y, t, simulated, x = (arrays[f"{number}.{name}"] for name in ("u", "y", "t", "simulated", "x"))
-    record = Record(u, y, t, **texts)
+def _experiment(number: int, about: ExperimentContent, arrays: Mapping[str, np.ndarray]) -> Experiment:
+    array = functools.partial(_array, arrays, number)
+    nu, ny = len(about.input_names), len(about.output_names)
+    count = len(array("t", None))
+    try:
+        record = Record(
+            array("u", count, nu),
+            array("y", count, ny),
+            array("t", count),
+            **{name: getattr(about, name) for name in TEXTS},
+        )
+    except DataError as error:
+        raise SchemaError(str(error)) from None
+    banded = f"{number}.low" in arrays
     run = Simulation(
         record.t,
-        simulated,
-        x.astype(float),
-        about["n_skipped"],
-        about["status"],
+        array("simulated", count, ny),
+        array("x", count, None).astype(float),
+        about.n_skipped,
+        about.status,
         record.output_names,
-        about["initial_state"],
-        arrays.get(f"{number}.low"),
-        arrays.get(f"{number}.high"),
+        about.initial_state,
+        array("low", count, ny) if banded else None,
+        array("high", count, ny) if banded else None,
     )
-    return Experiment(about["role"], record, run, about["skip"])
+    return Experiment(about.role, record, run, about.skip)
+
+
+def _array(arrays: Mapping[str, np.ndarray], number: int, name: str, *shape: int | None) -> np.ndarray:
+    """An array of numbers; None is a length that may be any."""
+    found = arrays.get(f"{number}.{name}")
+    if found is None or found.dtype.kind != "f" or found.ndim != len(shape):
+        raise SchemaError(f"array `{number}.{name}` must hold numbers in {len(shape)} dimension(s)")
+    if any(wanted not in (None, got) for wanted, got in zip(shape, found.shape, strict=True)):
+        raise SchemaError(f"array `{number}.{name}` must have shape {shape}; it has {found.shape}")
+    return found

@@ -9,17 +9,43 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tausid.errors import StorageError, TausidError
+import msgspec
+
+from tausid.errors import StorageError
 from tausid.model.ensembles import MODEL_FILE, AnyModel, load_model
 from tausid.model.physics import AbstractPhysics
 from tausid.results.runs._experiments import from_arrays, to_arrays
 from tausid.results.runs._history import COLUMNS, from_cells, to_cells
 from tausid.results.runs._run import Experiment, Run
 from tausid.results.summary import describe_model, score_dict
-from tausid.storage import read_arrays, write_arrays, write_table, write_text
+from tausid.schema import Count, SchemaError, as_schema, parse_json
+from tausid.storage import described, read_arrays, write_arrays, write_table, write_text
 from tausid.training.checkpoint import ALL_FILES
 from tausid.training.ensemble import member_folder
 from tausid.training.result import HistoryRow
+
+
+class Errors(msgspec.Struct, kw_only=True):
+    """Scores by output, as far as they are read again; null where a simulation diverged."""
+
+    rmse: dict[str, float | None] = {}
+    fit_percent: dict[str, float | None] = {}
+
+
+class Summary(Errors, kw_only=True):
+    """The summary of a run, as far as it is read again; it says more."""
+
+    status: str
+    message: str = ""
+    steps: Count = 0
+    best_step: Count = 0
+    seconds: float = 0.0
+    test: Errors | None = None
+    data: str = ""
+    command: str = ""
+    sources: dict[str, str] = {}
+    linear_rmse: dict[str, float | None] | None = None
+    reading: dict[str, Any] = {}
 
 
 class RunFolder:
@@ -119,10 +145,8 @@ class RunFolder:
     def read_records(self) -> tuple[Experiment, ...]:
         """Read the records with their free runs."""
         arrays, content = read_arrays(self.records_file, kind="records")
-        try:
+        with described(self.records_file, "records"):
             return from_arrays(arrays, content)
-        except (KeyError, TypeError, TausidError) as error:
-            raise StorageError(f"{self.records_file} must hold records; it does not ({error}). Fit again.") from None
 
     def write_history(self, history: Sequence[HistoryRow]) -> None:
         """Write the history, one line per validation.
@@ -137,7 +161,7 @@ class RunFolder:
         try:
             with self.history_file.open(newline="") as file:
                 return tuple(from_cells(row) for row in csv.DictReader(file))
-        except (OSError, TypeError, ValueError, KeyError) as error:
+        except (OSError, TypeError, ValueError, KeyError, ArithmeticError, csv.Error) as error:
             raise StorageError(
                 f"{self.history_file} must be the history of a run; it cannot be read ({error}). Give the folder that "
                 "`tausid fit` wrote to."
@@ -146,11 +170,10 @@ class RunFolder:
     def read_summary(self) -> dict[str, Any]:
         """Read the summary."""
         try:
-            summary = json.loads(self.summary_file.read_text())
-            if not isinstance(summary, dict) or "status" not in summary:
-                raise ValueError("it has no status")
-            return summary
-        except (OSError, ValueError) as error:
+            summary = parse_json(self.summary_file.read_bytes())
+            as_schema(summary, Summary)
+            return dict(summary)
+        except (OSError, SchemaError) as error:
             raise StorageError(
                 f"{self.summary_file} must be the summary of a finished run; it cannot be read ({error}). Give the "
                 "folder that `tausid fit` wrote to."

@@ -108,8 +108,12 @@ class Run:
 
     @property
     def recipe(self) -> Recipe:
-        """What was done to get the model."""
-        return Recipe.from_dict(self.model.provenance["recipe"])
+        """What was done to get the model.
+
+        Raises:
+            StorageError: the model's provenance does not say it.
+        """
+        return Recipe.from_dict(self.model.provenance.get("recipe") or {})
 
     @property
     def scores(self) -> dict[str, Scores]:
