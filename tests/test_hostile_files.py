@@ -114,11 +114,12 @@ def test_an_array_that_claims_more_than_its_file_is_refused(tmp_path):
 
 
 def test_memory_of_the_reading_process_is_limited(tmp_path, monkeypatch):
+    """Some libraries raise where there is no more memory, others end the process."""
     mat(tmp_path / "a.mat")
     assert len(read(tmp_path / "a.mat", **GOOD)) == COUNT
     monkeypatch.setattr(_isolated, "MEMORY", 1_000_000)
     monkeypatch.setattr(_isolated, "BEST_PACKING", 1)
-    with pytest.raises(DataError, match="must take at most 1 MB to read, as others of its size; it takes more"):
+    with pytest.raises(DataError, match="must take at most 1 MB to read|asked for more than 1 MB"):
         read(tmp_path / "a.mat", **GOOD)
 
 

@@ -45,6 +45,9 @@ def make_model(
         raise SchemaError(str(error)) from None
     space = fill_arrays(skeleton, arrays)
     _check_arrays(arrays, {*named_arrays(space), *scaling_arrays(scaling)})
+    with np.errstate(over="ignore"):
+        if not np.isfinite(space.tau.now).all():
+            raise SchemaError("`tau`, its start times its factor, must be finite; it is infinite")
     return Model(
         state_space=with_limits(space, structure, scaling),
         scaling=scaling,

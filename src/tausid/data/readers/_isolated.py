@@ -53,9 +53,10 @@ class Worker:
         except (OSError, ValueError):
             self._end()
             slow = late.is_set() or process.returncode == -getattr(signal, "SIGXCPU", 0)
-            what = "reading it takes too long" if slow else "its library crashed on it"
+            crashed = f"its library crashed on it, or asked for more than {memory / 1e6:.0f} MB"
             raise DataError(
-                f"file '{path}' must be intact; it is damaged: {what}. Save it again, or export it as CSV."
+                f"file '{path}' must be intact; it is damaged: {'reading it takes too long' if slow else crashed}. "
+                "Save it again, or export it as CSV."
             ) from None
         finally:
             timer.cancel()
