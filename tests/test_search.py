@@ -490,26 +490,42 @@ def test_ctrl_c_while_members_are_compared_ends_as_interrupted(monkeypatch):
     assert quick_fit().status == "interrupted"
 
 
-def test_fits_that_went_astray_give_way_to_those_of_folds(monkeypatch):
-    monkeypatch.setattr(search, "_astray", lambda *arguments: True)
+def least_but(job: Job) -> float:
+    """The risk of a fit: the least where it is that of the first fold."""
+    return 0.5 if job.fold == 0 else 1e3
+
+
+def test_fits_that_went_astray_give_way_to_that_of_the_least_risk(monkeypatch):
+    monkeypatch.setattr(search, "_sound", lambda *arguments: [])
+    monkeypatch.setattr(search, "_risk", lambda trials, job: least_but(job))
+    monkeypatch.setattr(search, "_untrusted", lambda *arguments: False)
     monkeypatch.setattr(search, "_finalists", lambda trials, ranking: [r for r in ranking if not is_linear(r)][:1])
+    chosen: list[Job] = []
+    agree = search._agree
+    monkeypatch.setattr(search, "_agree", lambda task, trials, sound: chosen.extend(sound) or agree(task, trials, sound))
     result = quick_fit()
+    assert [job.fold for job in chosen] == [0]
     assert result.status == "completed" and result.trust.members > 2  # those that went astray count for the agreement
     assert np.isfinite(tausid.evaluate(result.model, wiener_record(120)).rmse["y"])
 
 
-def test_where_the_best_candidate_goes_astray_the_next_one_is_fitted(monkeypatch):
-    best: list[Recipe] = []
+@pytest.mark.parametrize("risk", [1e3, 0.0])
+def test_where_the_best_candidate_goes_astray_the_next_one_is_fitted_if_it_may_be_better(risk, monkeypatch):
+    fitted: list[Recipe] = []
+    final_fits = search._final_fits
 
-    def of_the_best(trials, job) -> bool:
-        best.append(job.recipe)
-        return job.recipe == best[0]
+    def watched(trials, finalists, count) -> list[Job]:
+        fitted.extend(finalists)
+        return final_fits(trials, finalists, count)
 
-    monkeypatch.setattr(search, "_astray", of_the_best)
+    monkeypatch.setattr(search, "_final_fits", watched)
+    monkeypatch.setattr(search, "_finalists", lambda trials, ranking: ranking[:1])
+    monkeypatch.setattr(search, "_sound", lambda trials, fits: [job for job in fits if job.recipe != fitted[0]])
+    monkeypatch.setattr(search, "_risk", lambda trials, job: risk)
     monkeypatch.setattr(search, "_untrusted", lambda *arguments: False)
     result = quick_fit()
-    assert result.status == "completed" and len(set(best)) == 2
-    assert result.recipe in set(best) - {best[0]}
+    assert result.status == "completed" and len(fitted) == (2 if risk else 1)
+    assert result.recipe == fitted[-1]
 
 
 def test_an_ensemble_is_of_the_same_search(whole):

@@ -16,7 +16,8 @@ from tausid.engine.normal_equations import Normal, SquaredError
 from tausid.shapes import Float
 from tausid.training.correlation import independent_samples
 
-# Damping, relative to the diagonal of J'J: at the start, and its factors after a good and a bad step.
+# Damping, relative to the diagonal of J'J: at the start, its smallest factor after a good step, its factor after a bad
+# one, and its least value.
 FIRST_DAMPING, LESS, MORE, LEAST_DAMPING = 1e-2, 0.2, 4.0, 1e-9
 # Added to the diagonal of J'J, so that what nothing depends on stays where it is.
 FLOOR = 1e-8
@@ -24,8 +25,9 @@ FLOOR = 1e-8
 INITIAL_STEPS = 5
 # Steps tried with more and more damping before the search gives up.
 TRIALS = 12
-# Relative decrease of the objective that counts as converged.
-TOLERANCE = 1e-4
+# Relative decrease of the objective that counts as small, and how many small ones in a row count as converged: one
+# may come from a damping that is still too large.
+TOLERANCE, SMALL_GAINS = 1e-4, 3
 # Weight decay of what is in no group; of the groups before the evidence says more, and its bounds.
 LEAST_DECAY, FIRST_DECAY, DECAYS = 1e-8, 1e-6, (1e-9, 1e-1)
 # Iterations before the evidence is looked at, and from one look to the next.
@@ -91,6 +93,7 @@ class Point:
         decay: factor of the square of each parameter in the objective.
         damping: of the next step.
         iterations: taken so far.
+        small_gains: how many of the last ones gained next to nothing.
         converged: whether nothing is left to gain.
     """
 
@@ -100,6 +103,7 @@ class Point:
     decay: Float[np.ndarray, "P"]
     damping: float = FIRST_DAMPING
     iterations: int = 0
+    small_gains: int = 0
     converged: bool = False
 
 
@@ -125,11 +129,26 @@ def iterate(error: SquaredError, now: Point, decay: Decay) -> Point:
             cost = error.cost(theta, x0)
             gain = objective - _objective(cost, theta, now.decay)
             if gain > 0:  # not so where the trial is NaN or infinite
-                converged = gain < TOLERANCE * objective
-                damping = max(damping * LESS, LEAST_DAMPING)
-                return Point(theta, x0, cost, now.decay, damping, now.iterations, converged)
+                small = now.small_gains + 1 if gain < TOLERANCE * objective else 0
+                damping = max(damping * _less_or_more(gain / expected_gain(normal, step, damping)), LEAST_DAMPING)
+                return Point(theta, x0, cost, now.decay, damping, now.iterations, small, small >= SMALL_GAINS)
         damping *= MORE
     return dataclasses.replace(now, damping=damping, converged=True)
+
+
+def _less_or_more(ratio: float) -> float:
+    """The factor of the damping after a step that gained this share of what was expected (Nielsen 1999)."""
+    return float(np.clip(1.0 - (2.0 * ratio - 1.0) ** 3, LESS, 2.0))
+
+
+def expected_gain(
+    normal: Normal, step: tuple[Float[np.ndarray, "P"], Float[np.ndarray, "B nx"]], damping: float
+) -> float:
+    """By how much a damped step d lowers the linearized objective: `-d'h + damping d'D d`."""
+    theta, x0 = step
+    along = -float(normal.h @ theta) - float(np.sum(normal.k * x0))
+    held = np.sum((np.diag(normal.H) + FLOOR) * theta**2)
+    return along + damping * float(held + np.sum((np.diagonal(normal.K, axis1=1, axis2=2) + FLOOR) * x0**2))
 
 
 def solve(normal: Normal, damping: float) -> tuple[Float[np.ndarray, "P"], Float[np.ndarray, "B nx"]] | None:

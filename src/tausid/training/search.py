@@ -41,11 +41,11 @@ FINAL_SAMPLES = 100_000
 # Members that lie further apart than this, and than the linear model is wrong on held-out data, are not trusted. Nor
 # are they where their held-out error, larger by the share that they lie apart, is not below the linear model's.
 APART = 0.5
-# Candidates that are fitted where all final fits of the best ones went astray, linear ones first: held-out stretches
-# were too short to judge by.
-SECOND_CHOICES = 4
-# A fit has gone astray where its error on its own records is so many times the one of folds on what they did not see.
+# A fit has gone astray where its error on its own records is so many times the one of folds on what they did not see:
+# held-out stretches were too short to judge by.
 ASTRAY = 1.5
+# Candidates that are fitted where all final fits of the best ones went astray, linear ones first.
+SECOND_CHOICES = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,15 +77,17 @@ def search(task: Task, session: Session, members: int = 1) -> Found:
     ranking = _race(task, trials, count) if raced else []
     finalists = [task.problem.recipe] if not raced else _finalists(trials, ranking) if ranking else []
     fits = _final_fits(trials, finalists, count)
-    sound = [job for job in fits if not _astray(trials, job)]
-    others = iter(_second_choices(trials, ranking, finalists))
-    while fits and not sound and (recipe := next(others, None)) is not None:
-        sound = [job for job in _final_fits(trials, [recipe], count) if not _astray(trials, job)]
+    sound = _sound(trials, fits)
+    for recipe in _second_choices(trials, ranking, finalists) if fits else ():
+        if not sound and trials.of(recipe).lowest < min(_risk(trials, job) for job in fits):
+            fits = [*fits, *_final_fits(trials, [recipe], count)]
+            sound = _sound(trials, fits)
     if session.interrupted.is_set():
         return _interrupted(task, trials)
     if not fits:
         return _untrained(task, trials, Status.DIVERGED)
-    return _agree(task, trials, sound or _folds_of(trials, fits[0].recipe))
+    some = [*fits, *_folds_of(trials, fits[0].recipe)]
+    return _agree(task, trials, sound or [min(some, key=lambda job: _risk(trials, job))])
 
 
 def _affordable(task: Task) -> int:
@@ -180,7 +182,7 @@ def _agree(task: Task, trials: Trials, sound: list[Job]) -> Found:
         trials.run([job])
         if job not in trials.done:
             return _interrupted(task, trials)
-        if trials.done[job].weights is not None and not _astray(trials, job):
+        if trials.done[job].weights is not None and _sound(trials, [job]):
             sound, order, chosen = [job], [0], job
     curves = trials.of(chosen.recipe) if isinstance(chosen.recipe.holdout, Folds) else None
     trust = Trust(_held_out(trials, chosen), None if linear is None else linear[1], len(jury), distance)
@@ -196,14 +198,22 @@ def _untrusted(trials: Trials, job: Job, distance: float | None, linear: float) 
     return distance > max(APART, linear) or held_out * (1.0 + distance) > linear
 
 
-def _astray(trials: Trials, job: Job) -> bool:
-    """Whether a fit ended in a bad minimum: simulated as new records, from estimated initial states, its own records
-    are much worse than what folds held out."""
+def _sound(trials: Trials, fits: Sequence[Job]) -> list[Job]:
+    """Fits whose error on their own records is not much above that of folds on what they did not see."""
+    return [job for job in fits if _risk(trials, job) <= ASTRAY * max(trials.of(job.recipe).lowest, NEGLIGIBLE)]
+
+
+def _risk(trials: Trials, job: Job) -> float:
+    """The error to expect of a fit: that of its folds on held-out data, or that on its own records, if it is larger.
+
+    The latter are simulated like new ones, from estimated initial states: all states must show in a few samples.
+    """
+    held_out = trials.of(job.recipe).lowest
     if not isinstance(job.recipe.holdout, Folds) or trials.task.plant is not None:
-        return False
+        return held_out
     weights = job.recipe.trainer.output_weights
-    error = validation_score(trials.model(job), trials.task.problem.split.train, output_weights=weights)
-    return not error <= ASTRAY * max(trials.of(job.recipe).lowest, NEGLIGIBLE)
+    own = validation_score(trials.model(job), trials.task.problem.split.train, output_weights=weights)
+    return max(held_out, own) if np.isfinite(own) else math.inf
 
 
 def _folds_of(trials: Trials, recipe: Recipe) -> list[Job]:
