@@ -316,7 +316,7 @@ def test_a_linear_plant_reaches_the_floor_of_linear_least_squares(linear):
     # The same model class and the same error; the integrator's 1e-4 is all that differs.
     assert np.sqrt(result.history[-1].loss) * record.y.std() < 1.001 * floor
     losses = [row.loss for row in result.history]
-    assert losses == sorted(losses, reverse=True)
+    assert np.all(np.diff(losses) <= 1e-12 * losses[0])  # what falls is the objective, with next to no decay in it
     assert result.message.startswith(f"{result.steps} iteration")
 
 

@@ -34,11 +34,12 @@ from tausid.training.driver import Session
 from tausid.training.parts import Folds, Given, LevenbergMarquardt, RandomDynamics
 from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task, resolve
-from tausid.training.result import FoldCurve
-from tausid.training.trials import Job, Trial, Trials, job_key
+from tausid.training.result import FoldCurve, FoldCurves
+from tausid.training.search import _clearly_better
+from tausid.training.trials import Job, Trial, Trials, job_key, pool
 
 # A search that ends within seconds: small networks of two states, two folds.
-SMALL = {"structure.hidden": (3,), "trainer.iterations": 4, "holdout": Folds(2)}
+SMALL = {"structure.hidden": (3,), "trainer.iterations": 12, "holdout": Folds(2)}
 
 
 def quick_fit(record: Record | None = None, settings: dict | None = None, **changes) -> tausid.FitResult:
@@ -231,7 +232,7 @@ def test_a_race_with_a_stuck_fold_goes_on_as_it_was(tmp_path):
 def test_one_fold_alone_does_not_end_a_candidate():
     task = make_task(wiener_record(300), {"holdout": Folds(4)})
     _, good, odd, *_ = first_candidates(task)
-    told = Told(task, lambda recipe, fold: 1.9 if recipe == odd and fold == 0 else 1.0)
+    told = Told(task, lambda recipe, fold: 1.6 if recipe == odd and fold == 0 else 1.0)
     assert set(told.race([good, odd])) == {good, odd}
 
 
@@ -379,7 +380,7 @@ def test_the_model_is_the_one_that_its_training_ended_with(whole):
     assert (again.folds, again.trust, again.message) == (result.folds, result.trust, result.message)
     with pytest.raises(ConfigError, match="holds one. Resume it"):
         quick_fit(out=folder)
-    with pytest.raises(ConfigError, match=r"`trainer\.iterations` was 4 and is now 5"):
+    with pytest.raises(ConfigError, match=r"`trainer\.iterations` was 12 and is now 5"):
         quick_fit(settings={"trainer.iterations": 5}, out=folder, resume=True)
 
 
@@ -502,7 +503,12 @@ def test_fits_that_went_astray_give_way_to_that_of_the_least_risk(monkeypatch):
     monkeypatch.setattr(search, "_finalists", lambda trials, ranking: [r for r in ranking if not is_linear(r)][:1])
     chosen: list[Job] = []
     agree = search._agree
-    monkeypatch.setattr(search, "_agree", lambda task, trials, sound: chosen.extend(sound) or agree(task, trials, sound))
+
+    def watched(task, trials, sound) -> search.Found:
+        chosen.extend(sound)
+        return agree(task, trials, sound)
+
+    monkeypatch.setattr(search, "_agree", watched)
     result = quick_fit()
     assert [job.fold for job in chosen] == [0]
     assert result.status == "completed" and result.trust.members > 2  # those that went astray count for the agreement
@@ -521,11 +527,25 @@ def test_where_the_best_candidate_goes_astray_the_next_one_is_fitted_if_it_may_b
     monkeypatch.setattr(search, "_final_fits", watched)
     monkeypatch.setattr(search, "_finalists", lambda trials, ranking: ranking[:1])
     monkeypatch.setattr(search, "_sound", lambda trials, fits: [job for job in fits if job.recipe != fitted[0]])
-    monkeypatch.setattr(search, "_risk", lambda trials, job: risk)
+    monkeypatch.setattr(search, "_risk", lambda trials, job: risk if job.recipe == fitted[0] else risk / 2)
     monkeypatch.setattr(search, "_untrusted", lambda *arguments: False)
     result = quick_fit()
     assert result.status == "completed" and len(fitted) == (2 if risk else 1)
     assert result.recipe == fitted[-1]
+
+
+def curves(*errors: float) -> FoldCurves:
+    return pool([FoldCurve((0, 1), (9.0, error), 10, 1.0) for error in errors])
+
+
+def test_a_nonlinear_model_must_be_better_in_most_folds():
+    linear = curves(0.2, 0.2, 0.2, 0.2)
+    assert _clearly_better(curves(0.1, 0.1, 0.1, 0.3), linear)
+    assert _clearly_better(curves(0.18, 0.19, 0.18, 0.19), linear)  # by little, but in every fold
+    assert not _clearly_better(curves(0.198, 0.197, 0.198, 0.198), linear)  # less than 2 %
+    assert not _clearly_better(curves(0.01, 0.1, 0.21, 0.21), linear)  # by much, but in half of them
+    assert _clearly_better(curves(0.19), curves(0.2))
+    assert _clearly_better(curves(0.19), curves(np.inf))
 
 
 def test_an_ensemble_is_of_the_same_search(whole):

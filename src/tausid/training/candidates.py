@@ -14,6 +14,8 @@ from tausid.training.resolve import Task
 
 # Monomials of f beyond which polynomials are not tried.
 MOST_MONOMIALS = 60
+# Linear models up to so many states are tried, however few the linear approximation has.
+USUAL_STATES = 4
 # Kinds of networks with which other numbers of states and less weight decay are tried.
 KINDS_TO_VARY = 1
 
@@ -52,7 +54,7 @@ KINDS = (
     Kind("mlp", "leaky_relu", True),
     Kind("mlp", "tanh", True),
     Kind("mlp", "tanh", True, random=True),
-    Kind("mlp", "leaky_relu", False, random=True),
+    Kind("mlp", "tanh", False, random=True),
     Kind("polynomial"),
 )
 
@@ -78,12 +80,12 @@ def first_candidates(task: Task) -> list[Recipe]:
 
 
 def linear_candidates(task: Task, most_states: int) -> list[Recipe]:
-    """The linear model with half as many states, one less, one more, and two more: modes come in pairs."""
+    """The linear model with few states, and with half as many, one less, one more, two more: modes come in pairs."""
     if not is_searched(task) or task.asked.structure.nx != AUTO:
         return []
     n = task.problem.recipe.structure.order
-    sizes = [nx for nx in sorted({(n + 1) // 2, n - 1, n + 1, n + 2} - {0, n}) if nx <= most_states]
-    return [LINEAR.apply(task.problem.recipe, nx) for nx in sizes]
+    sizes = {(n + 1) // 2, n - 1, n + 1, n + 2, *range(1, USUAL_STATES + 1)} - {0, n}
+    return [LINEAR.apply(task.problem.recipe, nx) for nx in sorted(sizes) if nx <= most_states]
 
 
 def resized_candidates(task: Task, ranking: Sequence[Recipe], most_states: int) -> list[Recipe]:

@@ -24,14 +24,14 @@ from tausid.training.candidates import (
 from tausid.training.consensus import compare
 from tausid.training.driver import Session
 from tausid.training.parts import Folds, LevenbergMarquardt
-from tausid.training.problem import Problem, validation_score
+from tausid.training.problem import Problem
 from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task
 from tausid.training.result import FoldCurves, HistoryRow, Trust
 from tausid.training.run_state import RunState, Status
 from tausid.training.trials import NEGLIGIBLE, Job, Trials
 
-# A nonlinear model must have a held-out error lower than the linear one's by this factor.
+# A nonlinear model must have a held-out error lower than the linear one's by this factor, and in most folds.
 BETTER = 0.98
 # Candidates within this factor of the best held-out error take part in the final fits, at most so many, with so many
 # fits in all.
@@ -41,6 +41,8 @@ FINAL_SAMPLES = 100_000
 # Members that lie further apart than this, and than the linear model is wrong on held-out data, are not trusted. Nor
 # are they where their held-out error, larger by the share that they lie apart, is not below the linear model's.
 APART = 0.5
+# A final fit is stuck where its training error is so many times that of the folds.
+STUCK = 1.1
 # A fit has gone astray where its error on its own records is so many times the one of folds on what they did not see:
 # held-out stretches were too short to judge by.
 ASTRAY = 1.5
@@ -86,8 +88,9 @@ def search(task: Task, session: Session, members: int = 1) -> Found:
         return _interrupted(task, trials)
     if not fits:
         return _untrained(task, trials, Status.DIVERGED)
-    some = [*fits, *_folds_of(trials, fits[0].recipe)]
-    return _agree(task, trials, sound or [min(some, key=lambda job: _risk(trials, job))])
+    some = fits if sound else [*fits, *_folds_of(trials, fits[0].recipe)]
+    best = min(some, key=lambda job: _risk(trials, job))
+    return _agree(task, trials, sound if best in sound else [best])
 
 
 def _affordable(task: Task) -> int:
@@ -128,11 +131,19 @@ def _finalists(trials: Trials, ranking: Sequence[Recipe]) -> list[Recipe]:
     lowest = trials.of(ranking[0]).lowest
     if not np.isfinite(lowest):
         return []
-    linear = min((r for r in ranking if is_linear(r)), key=lambda r: trials.of(r).lowest, default=None)
-    if linear is not None and trials.of(linear).lowest * BETTER <= max(lowest, NEGLIGIBLE):
+    linear = next((recipe for recipe in ranking if is_linear(recipe)), None)
+    if linear is not None and not _clearly_better(trials.of(ranking[0]), trials.of(linear)):
         return [linear]
     close = [recipe for recipe in ranking if trials.of(recipe).lowest <= CLOSE * max(lowest, NEGLIGIBLE)]
     return [recipe for recipe in close if not is_linear(recipe)][:FINALISTS]
+
+
+def _clearly_better(best: FoldCurves, linear: FoldCurves) -> bool:
+    """Whether the lowest held-out error is below the linear model's, and so in most folds, not by chance in one."""
+    if not np.isfinite(linear.lowest):
+        return True
+    won = sum(a < b for a, b in zip(best.at_best, linear.at_best, strict=True))
+    return max(best.lowest, NEGLIGIBLE) < BETTER * linear.lowest and 2 * won > len(best.scores)
 
 
 def _second_choices(trials: Trials, ranking: Sequence[Recipe], finalists: Sequence[Recipe]) -> list[Recipe]:
@@ -151,7 +162,29 @@ def _final_fits(trials: Trials, finalists: Sequence[Recipe], count: int) -> list
             continue
         jobs.append(_final(trials, recipe, variant))
     trials.run(jobs)
+    jobs = _again_from_folds(trials, jobs)
     return [job for job in jobs if job in trials.done and trials.done[job].weights is not None]
+
+
+def _again_from_folds(trials: Trials, jobs: Sequence[Job]) -> list[Job]:
+    """Fits that ended in a worse minimum than the folds are made once more, from the fold with the lowest training
+    error; the better one of both counts."""
+    again = {}
+    for job in jobs:
+        folds = _folds_of(trials, job.recipe)
+        if job in trials.done and folds and trials.done[job].training_error > STUCK * math.sqrt(job.loss):
+            best = min(folds, key=lambda fold: trials.done[fold].training_error)
+            again[job] = dataclasses.replace(job, variant=0, begin=best.fold)
+    trials.run(list(dict.fromkeys(again.values())))
+    better = [
+        again[job]
+        if job in again
+        and again[job] in trials.done
+        and trials.done[again[job]].training_error < trials.done[job].training_error
+        else job
+        for job in jobs
+    ]
+    return list(dict.fromkeys(better))
 
 
 def _final(trials: Trials, recipe: Recipe, variant: int = 0) -> Job:
@@ -177,12 +210,13 @@ def _agree(task: Task, trials: Trials, sound: list[Job]) -> Found:
         distance = consensus.spread
     linear = _linear_error(trials)
     chosen = sound[order[0]]
-    if linear is not None and not is_linear(chosen.recipe) and _untrusted(trials, chosen, distance, linear[1]):
+    nonlinear = not is_linear(chosen.recipe)
+    if linear and distance is not None and nonlinear and _untrusted(trials, chosen, distance, linear[1]):
         job = _final(trials, linear[0])
         trials.run([job])
         if job not in trials.done:
             return _interrupted(task, trials)
-        if trials.done[job].weights is not None and _sound(trials, [job]):
+        if trials.done[job].weights is not None and _risk(trials, job) < _risk(trials, chosen) * (1.0 + distance):
             sound, order, chosen = [job], [0], job
     curves = trials.of(chosen.recipe) if isinstance(chosen.recipe.holdout, Folds) else None
     trust = Trust(_held_out(trials, chosen), None if linear is None else linear[1], len(jury), distance)
@@ -190,12 +224,10 @@ def _agree(task: Task, trials: Trials, sound: list[Job]) -> Found:
     return Found(trials.problem(chosen), _run_of(trials, chosen), curves, trust, members, trials.tried_on)
 
 
-def _untrusted(trials: Trials, job: Job, distance: float | None, linear: float) -> bool:
+def _untrusted(trials: Trials, job: Job, distance: float, linear: float) -> bool:
     """Whether a nonlinear model should give way to the linear one, whose held-out error is given."""
     held_out = _held_out(trials, job)
-    if distance is None or held_out is None:
-        return False
-    return distance > max(APART, linear) or held_out * (1.0 + distance) > linear
+    return held_out is not None and (distance > max(APART, linear) or held_out * (1.0 + distance) > linear)
 
 
 def _sound(trials: Trials, fits: Sequence[Job]) -> list[Job]:
@@ -211,8 +243,7 @@ def _risk(trials: Trials, job: Job) -> float:
     held_out = trials.of(job.recipe).lowest
     if not isinstance(job.recipe.holdout, Folds) or trials.task.plant is not None:
         return held_out
-    weights = job.recipe.trainer.output_weights
-    own = validation_score(trials.model(job), trials.task.problem.split.train, output_weights=weights)
+    own = trials.own_error(job)
     return max(held_out, own) if np.isfinite(own) else math.inf
 
 
