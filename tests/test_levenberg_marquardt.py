@@ -75,8 +75,8 @@ def test_held_out_data_are_simulated_after_ever_fewer_iterations():
 def test_the_best_model_is_the_one_that_was_scored():
     problem = with_validation(make_problem([wiener_record(60)], {"trainer.iterations": 4}), wiener_record(60, seed=1))
     run = train(problem)
-    again = levenberg_marquardt._score(problem, run.best_weights)
-    assert again == run.best_score
+    cost = next(row.loss for row in run.history if row.step == run.best_step)
+    assert levenberg_marquardt._score(problem, run.best_weights, cost) == run.best_score
     model = problem.model_with(run.best_weights)
     assert {a.dtype for a in (model.state_space.f.linear, model.state_space.initial.x0)} == {np.dtype(float)}
 
@@ -88,6 +88,17 @@ def test_held_out_data_choose_the_iteration_and_do_not_end_training():
     run, alone = train(with_validation(problem, noise)), train(problem)
     assert run.status == "completed" and run.step == alone.step
     assert run.best_score == min(run.first_score, *(row.validation for row in run.history))
+
+
+def test_no_model_is_better_on_held_out_data_than_on_its_own():
+    """The score is the larger one of both errors."""
+    problem = make_problem([wiener_record(60)], {"trainer.iterations": 2})
+    run = train(with_validation(problem, wiener_record(60)))  # the same record: about the training error
+    assert all(row.validation >= np.sqrt(row.loss) for row in run.history)
+    weights, alone = run.best_weights, with_validation(problem, wiener_record(60))
+    free = levenberg_marquardt._score(alone, weights, 0.0)
+    assert levenberg_marquardt._score(alone, weights, 4 * free**2) == pytest.approx(2 * free)
+    assert np.isnan(levenberg_marquardt._score(problem, weights, 1.0))  # nothing is held out
 
 
 def test_training_goes_on_from_other_weights():

@@ -31,6 +31,7 @@ from tausid.training.candidates import (
 from tausid.training.checkpoint import StoredTrial, load_trials, save_trials
 from tausid.training.consensus import FAR, Consensus, compare
 from tausid.training.driver import Session
+from tausid.training.full_error import full_error
 from tausid.training.parts import Folds, Given, LevenbergMarquardt, RandomDynamics
 from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task, resolve
@@ -489,6 +490,38 @@ def test_ctrl_c_while_members_are_compared_ends_as_interrupted(monkeypatch):
     monkeypatch.setattr(search, "compare", far)
     monkeypatch.setattr(search, "_finalists", lambda trials, ranking: [r for r in ranking if not is_linear(r)][:1])
     assert quick_fit().status == "interrupted"
+
+
+def test_a_final_fit_in_a_worse_minimum_than_the_folds_begins_once_more_from_one():
+    task = make_task(wiener_record(300), {"holdout": Folds(3)})
+    _, candidate, *_ = first_candidates(task)
+
+    class Worse(Trials):
+        """The final fit has three times the training error of its folds, the second of which is the best."""
+
+        def _do(self, job: Job) -> Trial:
+            error = 0.5 if job.begin is not None else 3.0 if job.fold is None else 0.9 if job.fold == 1 else 1.0
+            return Trial(FoldCurve((0,), (error,), 10, 0.1, (error**2,)), task.problem.first_weights)
+
+    tried = Worse(task, quiet())
+    tried.race([candidate])
+    first = Job(candidate, None, 0, 5, 1.0)
+    tried.run([first])
+    assert search._again_from_folds(tried, [first]) == [dataclasses.replace(first, begin=1)]
+    good = Job(candidate, None, 0, 5, 9.0)  # the folds' loss was as large
+    tried.run([good])
+    assert search._again_from_folds(tried, [good]) == [good]
+
+
+def test_a_fit_that_begins_from_a_fold_begins_with_its_model():
+    task = make_task(wiener_record(300), {"holdout": Folds(2)})
+    _, candidate, *_ = first_candidates(task)
+    tried = Trials(task, quiet())
+    tried.run([Job(candidate, 0)])
+    job = Job(candidate, None, 0, 1, begin=0)
+    tried.run([job])
+    at_start = full_error(tried.problem(job)).begin(tried.done[Job(candidate, 0)].weights, np.zeros((1, 2))).cost
+    assert tried.done[job].curve.losses[0] == pytest.approx(at_start, rel=1e-2)  # the initial state moves, too
 
 
 def least_but(job: Job) -> float:

@@ -20,7 +20,7 @@ from tausid.training.run_state import RunState, Status
 VALIDATED = tuple(sorted({round(1.35**i) for i in range(40)}))
 # Training ends where the training error fell by a smaller share than this from one validation to the next, that is, in
 # the last quarter of its iterations; not before so many of them, as it may rest on a plateau at first.
-CREEPING, FEWEST = 0.01, 40
+CREEPING, FEWEST = 0.03, 30
 
 
 def init(problem: Problem, weights: StateSpace | None = None) -> RunState:
