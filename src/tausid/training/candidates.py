@@ -16,8 +16,6 @@ from tausid.training.resolve import Task
 MOST_MONOMIALS = 60
 # Linear models up to so many states are tried, however few the linear approximation has.
 USUAL_STATES = 4
-# Kinds of networks with which other numbers of states and less weight decay are tried.
-KINDS_TO_VARY = 1
 
 
 @dataclass(frozen=True)
@@ -88,15 +86,13 @@ def linear_candidates(task: Task, most_states: int) -> list[Recipe]:
     return [LINEAR.apply(task.problem.recipe, nx) for nx in sorted(sizes) if nx <= most_states]
 
 
-def resized_candidates(task: Task, ranking: Sequence[Recipe], most_states: int) -> list[Recipe]:
+def resized_candidates(task: Task, best: Sequence[Recipe], linear: Sequence[Recipe], most_states: int) -> list[Recipe]:
     """The best kinds with fewer states, as a linear model takes some for what is nonlinear, with one more, and with as
     many as the best linear model has."""
     if not is_searched(task) or task.asked.structure.nx != AUTO:
         return []
     n = task.problem.recipe.structure.order
-    linear = [recipe.structure.order for recipe in ranking if is_linear(recipe)][:1]
-    sizes = sorted({n - 1, (n + 1) // 2, n + 1, *linear} - {0, n})
-    best = [recipe for recipe in ranking if not is_linear(recipe)][:KINDS_TO_VARY]
+    sizes = sorted({n - 1, (n + 1) // 2, n + 1, *(recipe.structure.order for recipe in linear[:1])} - {0, n})
     return [recipe.with_structure(nx=nx) for recipe in best for nx in sizes if nx <= max(most_states, 1)]
 
 

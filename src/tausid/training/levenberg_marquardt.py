@@ -7,19 +7,21 @@ import time
 
 import numpy as np
 
+from tausid.data.records import Record
 from tausid.model.initial import FreeState
 from tausid.model.state_space import StateSpace
 from tausid.shapes import Float
 from tausid.training.full_error import full_error
+from tausid.training.holdout import can_be_scored
 from tausid.training.least_squares import iterate
 from tausid.training.problem import Problem, validation_score
 from tausid.training.result import HistoryRow
 from tausid.training.run_state import RunState, Status
 
 # Iterations after which held-out data are simulated: all of the first ones, then ever fewer.
-VALIDATED = tuple(sorted({round(1.35**i) for i in range(40)}))
+VALIDATED = tuple(sorted({round(1.5**i) for i in range(30)}))
 # Training ends where the training error fell by a smaller share than this from one validation to the next, that is, in
-# the last quarter of its iterations; not before so many of them, as it may rest on a plateau at first.
+# the last third of its iterations; not before so many of them, as it may rest on a plateau at first.
 CREEPING, FEWEST = 0.03, 30
 
 
@@ -28,7 +30,7 @@ def init(problem: Problem, weights: StateSpace | None = None) -> RunState:
     began, start = time.perf_counter(), problem.first_weights if weights is None else weights
     point = full_error(problem).begin(start, _first_states(problem, start))
     start = full_error(problem).model(point)
-    first = _score(problem, start, point.cost)
+    first = _score(problem, start)
     return RunState(
         inner=point,
         weights=start,
@@ -54,7 +56,7 @@ def step(problem: Problem, run: RunState) -> RunState:
     if number not in VALIDATED and not last:
         return run
     began, weights, validated = time.perf_counter(), error.model(point), bool(problem.split.validation)
-    now = _score(problem, weights, point.cost)
+    now = _score(problem, weights)
     if now < run.best_score or not validated:
         run = dataclasses.replace(run, best_weights=weights, best_score=now, best_step=number)
     seconds = run.seconds + time.perf_counter() - began
@@ -81,12 +83,23 @@ def _first_states(problem: Problem, model: StateSpace) -> Float[np.ndarray, "B n
     return np.zeros((len(problem.split.train), model.nx))
 
 
-def _score(problem: Problem, weights: StateSpace, cost: float) -> float:
+def _score(problem: Problem, weights: StateSpace) -> float:
     """The error on held-out data, or on the training records where that is larger; NaN where nothing is held out.
 
-    No model is better on new data than on its own. Short held-out stretches of a slow plant seem to say so: their
-    initial state is fitted, and there is no time to drift away from it.
+    Both are simulated like new records, from estimated initial states. No model is better on new data than on its own:
+    short held-out stretches of a slow plant may seem to say so, as there is no time to drift away.
     """
     model, held_out = problem.model_with(weights), problem.split.validation
-    score = validation_score(model, held_out, output_weights=problem.recipe.trainer.output_weights)
-    return max(score, float(np.sqrt(cost))) if held_out else score
+    scores = [
+        validation_score(model, records, output_weights=problem.recipe.trainer.output_weights)
+        for records in (held_out, _own_records(problem))
+        if held_out and records
+    ]
+    return max(scores, default=float("nan"))
+
+
+def _own_records(problem: Problem) -> tuple[Record, ...]:
+    """The training records that can be simulated like new ones."""
+    structure = problem.recipe.structure
+    free = structure.initial_state == "free"
+    return tuple(record for record in problem.split.train if free and can_be_scored(record.y, structure))

@@ -11,7 +11,6 @@ import numpy as np
 
 from tausid.model.model import Model
 from tausid.training.candidates import (
-    KINDS_TO_VARY,
     first_candidates,
     has_one_start,
     is_linear,
@@ -36,6 +35,8 @@ BETTER = 0.98
 # Candidates within this factor of the best held-out error take part in the final fits, at most so many, with so many
 # fits in all.
 CLOSE, FINALISTS, FINAL_FITS = 1.1, 3, 5
+# Kinds of networks as close, with which other numbers of states and less weight decay are tried, at most.
+KINDS_TO_VARY = 2
 # Samples in all final fits together, beyond which there are fewer of them.
 FINAL_SAMPLES = 100_000
 # Members that lie further apart than this, and than the linear model is wrong on held-out data, are not trusted. Nor
@@ -101,11 +102,12 @@ def _affordable(task: Task) -> int:
 def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
     """The candidates that were tried to the end, the one that held-out data prefer first; none when interrupted."""
     first = [*first_candidates(task), *linear_candidates(task, trials.most_states)]
-    expected = len(first) + (4 * KINDS_TO_VARY if is_searched(task) else 0)
+    expected = len(first) + (4 if is_searched(task) else 0)
     trials.planned, trials.planned_final = expected * len(trials.splits) + final_fits, final_fits
     ranking = trials.race(first)
-    best = [recipe for recipe in ranking if not is_linear(recipe)][:KINDS_TO_VARY]
-    varied = [*resized_candidates(task, ranking, trials.most_states), *with_less_decay(task, best)]
+    linear, kinds = ([recipe for recipe in ranking if is_linear(recipe) == wanted] for wanted in (True, False))
+    best = [kind for kind in kinds if trials.of(kind).lowest <= CLOSE * trials.of(kinds[0]).lowest][:KINDS_TO_VARY]
+    varied = [*resized_candidates(task, best, linear, trials.most_states), *with_less_decay(task, best)]
     ranking = _rank(trials, [*ranking, *trials.race(varied)])
     while more := _further(task, trials, ranking):
         trials.race(more)
@@ -123,7 +125,12 @@ def _further(task: Task, trials: Trials, ranking: Sequence[Recipe]) -> list[Reci
 
 
 def _rank(trials: Trials, recipes: Sequence[Recipe]) -> list[Recipe]:
-    return sorted(dict.fromkeys(recipes), key=lambda recipe: trials.of(recipe).lowest)
+    """Candidates by their held-out error; of those that are about as good as the best, the simplest one first."""
+    ranking = sorted(dict.fromkeys(recipes), key=lambda recipe: trials.of(recipe).lowest)
+    limit = max(trials.of(ranking[0]).lowest, NEGLIGIBLE) / BETTER
+    as_good = [recipe for recipe in ranking if trials.of(recipe).lowest <= limit]
+    simplest = min(as_good, key=lambda recipe: (not is_linear(recipe), recipe.structure.order), default=ranking[0])
+    return [simplest, *(recipe for recipe in ranking if recipe != simplest)]
 
 
 def _finalists(trials: Trials, ranking: Sequence[Recipe]) -> list[Recipe]:
