@@ -15,8 +15,8 @@ import tausid
 from tausid import ConfigError, Folds, FromLinear, LevenbergMarquardt, Structure, recipes
 from tausid.training.holdout import Split, cut_folds
 from tausid.training.parts import RandomDynamics
+from tausid.training.pooling import pool
 from tausid.training.result import FoldCurve, FoldCurves
-from tausid.training.trials import pool
 
 
 def same(a: tausid.Model, b: tausid.Model) -> bool:

@@ -18,11 +18,12 @@ from tausid.training.holdout import Split, cut_folds, stretch
 from tausid.training.levenberg_marquardt import VALIDATED
 from tausid.training.outcome import describe_trust, make_result
 from tausid.training.parts import Folds, Given, LastShare, PaperTestHalf
+from tausid.training.pooling import pool
 from tausid.training.problem import Problem, validation_score
 from tausid.training.resolve import Task, _resolve_states_of_tau, resolve, resolve_holdout
 from tausid.training.result import FoldCurve, FoldCurves, HistoryRow, Trust
 from tausid.training.run_state import RunState, Status
-from tausid.training.trials import endures, pool
+from tausid.training.trials import endures
 
 # A network that bends from the start.
 BENT = {"structure.nx": 2, "structure.hidden": (3,), "structure.activation": "tanh", "start.nonlinear": "random",

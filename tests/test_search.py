@@ -33,11 +33,12 @@ from tausid.training.consensus import FAR, Consensus, compare
 from tausid.training.driver import Session
 from tausid.training.full_error import full_error
 from tausid.training.parts import Folds, Given, LevenbergMarquardt, RandomDynamics
+from tausid.training.pooling import pool
 from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task, resolve
 from tausid.training.result import FoldCurve, FoldCurves
 from tausid.training.search import _clearly_better
-from tausid.training.trials import Job, Trial, Trials, job_key, pool
+from tausid.training.trials import Job, Trial, Trials, job_key
 
 # A search that ends within seconds: small networks of two states, two folds.
 SMALL = {"structure.hidden": (3,), "trainer.iterations": 12, "holdout": Folds(2)}

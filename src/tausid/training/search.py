@@ -23,12 +23,13 @@ from tausid.training.candidates import (
 from tausid.training.consensus import compare
 from tausid.training.driver import Session
 from tausid.training.parts import Folds, LevenbergMarquardt
+from tausid.training.pooling import NEGLIGIBLE
 from tausid.training.problem import Problem
 from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task
 from tausid.training.result import FoldCurves, HistoryRow, Trust
 from tausid.training.run_state import RunState, Status
-from tausid.training.trials import NEGLIGIBLE, Job, Trials
+from tausid.training.trials import Job, Trials
 
 # A nonlinear model must have a held-out error lower than the linear one's by this factor, and in most folds.
 BETTER = 0.98

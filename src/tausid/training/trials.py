@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -18,7 +18,6 @@ from tausid.model.arrays import fill_arrays, named_arrays
 from tausid.model.model import Model
 from tausid.model.state_space import StateSpace
 from tausid.model.structure import SAMPLES_PER_STATE
-from tausid.shapes import Float
 from tausid.training.candidates import describe, has_one_start, is_linear
 from tausid.training.checkpoint import StoredTrial, load_trials, save_trials
 from tausid.training.driver import Session, trainer_of
@@ -26,6 +25,7 @@ from tausid.training.full_error import full_error
 from tausid.training.holdout import cut_folds
 from tausid.training.least_squares import iterate
 from tausid.training.parts import Folds, RandomDynamics
+from tausid.training.pooling import NEGLIGIBLE, geometric_mean, pool, value_at
 from tausid.training.problem import Problem, validation_score
 from tausid.training.processes import usable_cores
 from tausid.training.progress import ProgressUpdate
@@ -35,8 +35,6 @@ from tausid.training.result import FoldCurve, FoldCurves
 from tausid.training.run_state import RunState, Status
 from tausid.training.stretches import every_needed
 
-# Errors below this share of the deviation are as good as none: what is left to choose by is rounding.
-NEGLIGIBLE = 1e-4
 # A candidate is given up where one, two, three folds leave it behind by these factors; one fold may be unlike others.
 HOPELESS = (2.0, 1.3, 1.2)
 # A fold is trained again where its training error is so many times the lowest one of the same candidate.
@@ -163,7 +161,7 @@ class Trials:
         """The geometric mean of the folds' training errors after the iterations that held-out data choose."""
         chosen = self.of(recipe).chosen
         curves = [self.done[Job(recipe, k)].curve for k in range(len(self.splits))]
-        return float(geometric_mean(np.array([[_value_at(c.losses, c, chosen)] for c in curves]), [1] * len(curves))[0])
+        return float(geometric_mean(np.array([[value_at(c.losses, c, chosen)] for c in curves]), [1] * len(curves))[0])
 
     def tried(self, recipe: Recipe) -> bool:
         """Whether a candidate was trained on some fold."""
@@ -181,14 +179,7 @@ class Trials:
             if self.session.interrupted.is_set():
                 break
             errors = {recipe: self.of(recipe, range(k + 1)).lowest for recipe in {job.recipe for job in self.done}}
-            best = {
-                linear: min((e for r, e in errors.items() if is_linear(r) or not linear), default=np.inf)
-                for linear in (True, False)
-            }
-            limits = {
-                linear: HOPELESS[min(k, len(HOPELESS) - 1)] * max(error, NEGLIGIBLE) for linear, error in best.items()
-            }
-            alive = [recipe for recipe in alive if errors.get(recipe, np.inf) <= limits[is_linear(recipe)]]
+            alive = [recipe for recipe in alive if not _hopeless(recipe, errors, k)]
         return sorted(alive, key=lambda recipe: self.of(recipe).lowest)
 
     def _repeat_stuck(self, candidates: Sequence[Recipe]) -> None:
@@ -349,21 +340,11 @@ def job_key(job: Job) -> str:
     return repr((*parts, start.kind, independent, job.fold, job.variant, job.steps, job.loss, job.begin))
 
 
-def pool(curves: Sequence[FoldCurve]) -> FoldCurves:
-    """Curves together, at all steps that one of them has; between and after its steps one stays at its last error."""
-    steps = sorted({step for curve in curves for step in curve.steps})
-    scores = np.array([[_value_at(curve.errors, curve, step) for step in steps] for curve in curves])
-    scores = np.where(np.isfinite(scores), scores, np.inf)
-    weights = [curve.scored for curve in curves]
-    pooled = geometric_mean(scores, weights)
-    # The first of those that are as good.
-    chosen = steps[int(np.argmin(geometric_mean(np.maximum(scores, NEGLIGIBLE), weights)))]
-    return FoldCurves(tuple(steps), tuple(map(tuple, scores.tolist())), tuple(pooled.tolist()), chosen)
-
-
-def geometric_mean(scores: Float[np.ndarray, "folds steps"], weights: Sequence[int]) -> Float[np.ndarray, "steps"]:
-    """Weighted geometric means over the folds: what counts is by how much each of them gets better."""
-    return np.exp(np.average(np.log(np.maximum(scores, np.finfo(float).tiny)), axis=0, weights=weights))
+def _hopeless(recipe: Recipe, errors: Mapping[Recipe, float], fold: int) -> bool:
+    """Whether a candidate is far behind the best one after a fold; a linear one, behind the best linear one."""
+    best = min((error for other, error in errors.items() if is_linear(other) or not is_linear(recipe)), default=np.inf)
+    factor = HOPELESS[min(fold, len(HOPELESS) - 1)]
+    return not errors.get(recipe, np.inf) <= factor * max(best, NEGLIGIBLE)
 
 
 def endures(model: Model, records: Sequence[Record]) -> bool:
@@ -397,7 +378,3 @@ def _cannot_train(job: Job, folds: int, error: DataError) -> DataError:
         f"each fold must be able to train without its stretch; fold {(job.fold or 0) + 1} of {folds} with "
         f"{describe(job.recipe.structure)} is not: {error} Use fewer folds, or give validation records."
     )
-
-
-def _value_at(values: Sequence[float], curve: FoldCurve, step: int) -> float:
-    return values[int(np.searchsorted(curve.steps, step, side="right")) - 1]
