@@ -16,9 +16,9 @@ from tausid.engine.normal_equations import Normal, SquaredError
 from tausid.shapes import Float
 from tausid.training.correlation import independent_samples
 
-# Damping, relative to the diagonal of J'J: at the start, its smallest factor after a good step, its factor after a bad
-# one, and its least value.
-FIRST_DAMPING, LESS, MORE, LEAST_DAMPING = 1e-2, 0.2, 4.0, 1e-9
+# Damping, relative to the diagonal of J'J: at the start; its factors after a step that gained all that was expected,
+# after one that gained next to nothing, and after one that gained nothing; and its least value.
+FIRST_DAMPING, LESS, KEPT, MORE, LEAST_DAMPING = 1e-2, 0.2, 1.2, 4.0, 1e-9
 # Added to the diagonal of J'J, so that what nothing depends on stays where it is.
 FLOOR = 1e-8
 # Most steps of the initial states alone, before the first iteration.
@@ -137,8 +137,8 @@ def iterate(error: SquaredError, now: Point, decay: Decay) -> Point:
 
 
 def _less_or_more(ratio: float) -> float:
-    """The factor of the damping after a step that gained this share of what was expected (Nielsen 1999)."""
-    return float(np.clip(1.0 - (2.0 * ratio - 1.0) ** 3, LESS, 2.0))
+    """The factor of the damping after a step that gained this share of what was expected."""
+    return float(np.clip(KEPT - 1.6 * ratio, LESS, KEPT))
 
 
 def expected_gain(

@@ -22,7 +22,8 @@ from tausid.training.run_state import RunState, Status
 VALIDATED = tuple(sorted({round(1.5**i) for i in range(30)}))
 # Training ends where the training error fell by a smaller share than this from one validation to the next, that is, in
 # the last third of its iterations; not before so many of them, as it may rest on a plateau at first.
-CREEPING, FEWEST = 0.03, 30
+# A trial need not end where a final fit does: it is compared with others.
+CREEPING, CREEPING_TRIAL, FEWEST = 0.01, 0.03, 30
 
 
 def init(problem: Problem, weights: StateSpace | None = None) -> RunState:
@@ -62,18 +63,18 @@ def step(problem: Problem, run: RunState) -> RunState:
     seconds = run.seconds + time.perf_counter() - began
     row = HistoryRow(number, point.cost, now, float("nan"), problem.initial_model.tau, seconds)
     run = dataclasses.replace(run, weights=weights, history=(*run.history, row), seconds=seconds)
-    if not last and not _creeps(run):
+    if not last and not _creeps(run, CREEPING_TRIAL if problem.trial else CREEPING):
         return run
     # Without a finite start there is no better point; without a finite score none that can be told to be good.
     simulates = np.isfinite(point.cost) and (not validated or np.isfinite(run.best_score))
     return dataclasses.replace(run, status=Status.COMPLETED if simulates else Status.DIVERGED)
 
 
-def _creeps(run: RunState) -> bool:
+def _creeps(run: RunState, share: float) -> bool:
     if run.step < FEWEST or len(run.history) < 2:
         return False
     before, now = run.history[-2].loss, run.history[-1].loss
-    return before - now < CREEPING * now
+    return before - now < share * now
 
 
 def _first_states(problem: Problem, model: StateSpace) -> Float[np.ndarray, "B nx"]:

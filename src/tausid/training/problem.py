@@ -33,6 +33,7 @@ class Problem:
         last_step: where training ends, if before the trainer's own end, which the schedule goes by.
         last_loss: training error above which Levenberg-Marquardt does not end there.
         variant: which of several random starts.
+        trial: whether it is only compared with others, and not what is given back.
     """
 
     recipe: Recipe
@@ -42,6 +43,7 @@ class Problem:
     last_step: int | None = None
     last_loss: float = float("inf")
     variant: int = 0
+    trial: bool = False
 
     @property
     def stop(self) -> int:
