@@ -502,7 +502,9 @@ def test_fits_that_went_astray_give_way_to_that_of_the_least_risk(monkeypatch):
     monkeypatch.setattr(search, "_finalists", lambda trials, ranking: [r for r in ranking if not is_linear(r)][:1])
     chosen: list[Job] = []
     agree = search._agree
-    monkeypatch.setattr(search, "_agree", lambda task, trials, sound: chosen.extend(sound) or agree(task, trials, sound))
+    monkeypatch.setattr(
+        search, "_agree", lambda task, trials, sound: chosen.extend(sound) or agree(task, trials, sound)
+    )
     result = quick_fit()
     assert [job.fold for job in chosen] == [0]
     assert result.status == "completed" and result.trust.members > 2  # those that went astray count for the agreement
