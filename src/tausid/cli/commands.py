@@ -70,6 +70,7 @@ def fit(
 ) -> None:
     """Identify a model from measured data, score it by free-run simulation, and save it."""
     import tausid
+    from tausid.checks import check_whole
     from tausid.cli.printing import describe_physics, describe_tau, print_json, print_notes, print_pairs, print_scores
     from tausid.cli.report import write_report_if_possible
     from tausid.cli.runs import run_folder
@@ -86,6 +87,7 @@ def fit(
     settings = parse_settings(set) | parse_shortcuts(shortcuts)
     for record in (*records.train, *records.tests):
         check_skip(record, skip or 0)
+    check_whole("seed", seed, 0)  # before a folder is named by it
     with run_folder(out, records.name, seed, resume=resume, overwrite=overwrite) as files:
         result = tausid.fit(
             records.train,
