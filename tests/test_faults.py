@@ -24,7 +24,10 @@ import pytest
 from problems import wiener_record
 from studies import QUICK, TINY, write_study
 
-from tausid import Integration, Scaling, StorageError, Structure, Tau, cli
+import tausid
+from tausid import ConfigError, Integration, Scaling, StorageError, Structure, Tau, cli
+from tausid.cli.runs import run_folder
+from tausid.locks import only_writer
 from tausid.model.build import Weights, build_state_space
 from tausid.model.model import Model
 from tausid.storage import PART, _begun, write_bytes
@@ -196,6 +199,75 @@ def test_what_a_dead_writer_left_is_removed_by_the_next_and_nothing_else(tmp_pat
     write_bytes(target, b"1")
     assert not dead.exists()
     assert sorted(tmp_path.iterdir()) == sorted([target, *others])
+
+
+def small_fit(out: Path, **more: Any) -> tausid.FitResult:
+    """A fit of about a second, by folds and then by all."""
+    settings = {"search": "fixed", "structure.hidden": [3], "trainer.iterations": 2}
+    return tausid.fit(wiener_record(80), seed=0, nx=1, tau=2.0, delays=None, out=out, settings=settings, **more)
+
+
+# A process that begins the fit above and, once it has something to keep, goes no further.
+HALF_A_FIT = """
+import pathlib, sys, test_faults
+out = pathlib.Path(sys.argv[1])
+def stay(update):
+    if list(out.glob("checkpoint*")):
+        print("writing", flush=True)
+        sys.stdin.read()
+test_faults.small_fit(out, progress=stay)
+"""
+
+
+@pytest.fixture
+def half_a_fit(tmp_path) -> Iterator[tuple[Path, subprocess.Popen]]:
+    """A folder and the process whose fit is writing to it."""
+    words = [sys.executable, "-c", HALF_A_FIT, str(tmp_path / "run")]
+    with subprocess.Popen(words, cwd=Path(__file__).parent, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"writing\n"
+        yield tmp_path / "run", process
+        process.kill()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+@pytest.mark.parametrize("more", [(), ("--resume",), ("--overwrite",)], ids=["new", "resume", "overwrite"])
+def test_a_folder_that_a_fit_is_writing_to_is_left_alone(more, half_a_fit, command):
+    folder, process = half_a_fit
+    before = contents(folder)
+    code, said = command(*FIT, "--out", str(folder), *more)
+    assert code == 2 and said.count("error: ") == 1
+    assert f"`out` must be a folder that no other fit is writing to; another one is writing to {folder}. Wait" in said
+    assert contents(folder) == before and process.poll() is None
+
+
+def test_the_lock_of_a_killed_fit_blocks_nobody_and_nothing_is_lost(half_a_fit, tmp_path):
+    folder, process = half_a_fit
+    before = contents(folder)
+    with pytest.raises(ConfigError, match="no other fit is writing to"):
+        small_fit(folder, resume=True, progress=None)
+    assert contents(folder) == before
+    process.kill()
+    process.wait()
+    resumed, whole = small_fit(folder, resume=True, progress=None), small_fit(tmp_path / "whole", progress=None)
+    assert resumed.model.save(tmp_path / "a").read_bytes() == whole.model.save(tmp_path / "b").read_bytes()
+
+
+def test_two_threads_do_not_share_a_folder(tmp_path):
+    with ThreadPoolExecutor(1) as other, only_writer(tmp_path), only_writer(tmp_path):  # one thread may, twice
+        refused = other.submit(small_fit, tmp_path, progress=None).exception()
+    assert isinstance(refused, ConfigError) and "no other fit is writing to" in str(refused)
+
+
+def test_fits_without_a_folder_find_one_each_and_leave_none_that_is_empty(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    free = {"resume": False, "overwrite": False}
+    with run_folder(None, "d", 0, **free) as first, run_folder(None, "d", 0, **free) as second:
+        first.summary_file.touch()
+    assert [file.path for file in (first, second)] == [Path("runs/d-seed0"), Path("runs/d-seed0-2")]
+    assert [path.name for path in Path("runs").iterdir()] == ["d-seed0"]
 
 
 @pytest.mark.parametrize(

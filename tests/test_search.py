@@ -14,7 +14,7 @@ import pytest
 from problems import multisine, oscillator_record, wiener_record
 
 import tausid
-from tausid import ConfigError, DataError, Record, recipes
+from tausid import ConfigError, DataError, Record, StorageError, recipes
 from tausid.model.arrays import named_arrays
 from tausid.training import search, trials
 from tausid.training.candidates import (
@@ -605,6 +605,25 @@ def test_trials_come_back_from_disk(tmp_path, model):
     assert {key: trial.curve for key, trial in found.items()} == {key: trial.curve for key, trial in stored.items()}
     assert not found["two"].arrays
     assert all(np.array_equal(found["one"].arrays[name], array) for name, array in arrays.items())
+
+
+@pytest.mark.parametrize(
+    ("curve", "reason"),
+    [
+        (((0, 5), (2.0,), 1, 0.5, (0.3, 0.2)), "an error and a loss for each of its steps"),
+        (((0,), (2.0,), 1, 0.5, ()), "an error and a loss for each of its steps"),
+        (((), (), 1, 0.5, ()), "length >= 1"),
+        (((0, 5, 4), (2.0,) * 3, 1, 0.5, (0.3,) * 3), "must count from 0 up"),
+        (((-1,), (2.0,), 1, 0.5, (0.3,)), ">= 0"),
+        (((0,), (2.0,), 0, 0.5, (0.3,)), ">= 1"),
+        (((0,), (2.0,), 2**70, 0.5, (0.3,)), "out of range|<= "),
+    ],
+)
+def test_trials_that_were_tampered_with_are_refused(curve, reason, tmp_path):
+    problem = make_task().problem
+    save_trials(tmp_path, problem, {"one": StoredTrial(FoldCurve(*curve), {})})
+    with pytest.raises(StorageError, match=f"must be as tausid writes it.*({reason})"):
+        load_trials(tmp_path, problem)
 
 
 def rectified(samples: int, seed: int) -> Record:

@@ -17,9 +17,9 @@ from studies import LONG, QUICK, TINY, fit_by_hand, start, steps_in, wait_for, w
 
 import tausid
 from tausid import ConfigError, DataError, StorageError
+from tausid.locks import hold
 from tausid.results.runs import RunFolder
 from tausid.study import StudyResults, executors, parse_spec, read_results, read_spec, run_study, study_counts
-from tausid.study.locks import hold
 from tausid.study.spec import recipe_of
 from tausid.study.store import JOURNAL, Store
 from tausid.training.holdout import split_records

@@ -13,9 +13,9 @@ from studies import QUICK, TINY, write_study
 
 from tausid import ConfigError, ExecutorError, StorageError
 from tausid.errors import MissingExtraError
+from tausid.locks import STUDY_LOCK, hold
 from tausid.results.runs import RunFolder
 from tausid.study import coordinator, executors, one_run, parse_spec, read_results, run_study, study_counts
-from tausid.study.locks import STUDY_LOCK, hold
 from tausid.study.store import JOURNAL, Store
 
 GOOD = {"status": "completed", "train_rmse": 0.3, "validation_rmse": 0.2, "test_rmse": None}

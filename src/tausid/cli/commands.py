@@ -70,9 +70,10 @@ def fit(
 ) -> None:
     """Identify a model from measured data, score it by free-run simulation, and save it."""
     import tausid
+    from tausid.checks import check_whole
     from tausid.cli.printing import describe_physics, describe_tau, print_json, print_notes, print_pairs, print_scores
     from tausid.cli.report import write_report_if_possible
-    from tausid.cli.runs import prepare_run
+    from tausid.cli.runs import run_folder
     from tausid.data.sources import read_fit_data, source_sums
     from tausid.model.evaluation import check_skip
     from tausid.results.runs import Run
@@ -82,39 +83,40 @@ def fit(
         data, columns, validation=validation, test=test, test_inputs=test_input, test_outputs=test_output
     )
     print_notes((*records.train, *records.validation, *records.tests))
-    files = prepare_run(out, records.name, seed, resume=resume, overwrite=overwrite)
     shortcuts = {"trainer.iterations": iterations, "structure.hidden": hidden, "structure.activation": activation}
     settings = parse_settings(set) | parse_shortcuts(shortcuts)
     for record in (*records.train, *records.tests):
         check_skip(record, skip or 0)
-    result = tausid.fit(
-        records.train,
-        tau=parse_tau(tau, trainable=train_tau),
-        seed=seed,
-        nx=nx,
-        delays=parse_delays(delays),
-        physics=physics,
-        ensemble=ensemble,
-        keep=keep,
-        workers=workers,
-        recipe=recipe,
-        protocol=protocol,
-        validation=records.validation or None,
-        test=records.tests or None,
-        out=files.path,
-        resume=resume,
-        overwrite=overwrite,
-        settings=settings,
-    )
-    if result.status == Status.INTERRUPTED:
-        print(f"{result.message}\nresume with: {_command(files.path)} --resume", file=sys.stderr)
-        raise SystemExit(130)
-    run = Run.from_result(result, train=records.train, tests=records.tests, skip=skip)
-    sources = source_sums([*data, *(validation or ()), *(test or ())])
-    reading = {"name": data[0], **columns.options}
-    run = replace(run, name=records.name, command=_command(files.path), sources=sources, reading=reading)
-    summary = files.write(run)
-    page = write_report_if_possible(files.path) if report else {}
+    check_whole("seed", seed, 0)  # before a folder is named by it
+    with run_folder(out, records.name, seed, resume=resume, overwrite=overwrite) as files:
+        result = tausid.fit(
+            records.train,
+            tau=parse_tau(tau, trainable=train_tau),
+            seed=seed,
+            nx=nx,
+            delays=parse_delays(delays),
+            physics=physics,
+            ensemble=ensemble,
+            keep=keep,
+            workers=workers,
+            recipe=recipe,
+            protocol=protocol,
+            validation=records.validation or None,
+            test=records.tests or None,
+            out=files.path,
+            resume=resume,
+            overwrite=overwrite,
+            settings=settings,
+        )
+        if result.status == Status.INTERRUPTED:
+            print(f"{result.message}\nresume with: {_command(files.path)} --resume", file=sys.stderr)
+            raise SystemExit(130)
+        run = Run.from_result(result, train=records.train, tests=records.tests, skip=skip)
+        sources = source_sums([*data, *(validation or ()), *(test or ())])
+        reading = {"name": data[0], **columns.options}
+        run = replace(run, name=records.name, command=_command(files.path), sources=sources, reading=reading)
+        summary = files.write(run)
+        page = write_report_if_possible(files.path) if report else {}
     if json:
         print_json({**summary, **{name: str(path) for name, path in page.items()}})
     else:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from tausid.data.readers import read_channels
 from tausid.data.records import Dataset, Record
 from tausid.data.sources import Columns, files_of, read_part
 from tausid.errors import ConfigError
+from tausid.locks import only_writer
 from tausid.model.course import Simulation
 from tausid.model.ensembles import AnyModel
 from tausid.model.model import InitialValue
@@ -24,22 +26,44 @@ if TYPE_CHECKING:
     from tausid.results.runs import RunFolder
 
 
-def prepare_run(out: Path | None, name: str, seed: int, *, resume: bool, overwrite: bool) -> RunFolder:
-    """The folder of a run, with nothing in it that could be lost unasked."""
-    from tausid.results.runs import RunFolder  # late: it knows all of training
+@contextlib.contextmanager
+def run_folder(out: Path | None, name: str, seed: int, *, resume: bool, overwrite: bool) -> Iterator[RunFolder]:
+    """The folder of a run, for this process alone, with nothing in it that could be lost unasked.
+
+    A new folder goes again where nothing was written to it.
+    """
+    from tausid.locks import (
+        only_writer,
+    )  # late, as what comes next: evaluations need neither, and it knows all of training
+    from tausid.results.runs import RunFolder
 
     if resume and overwrite:
         raise ConfigError("`--resume` and `--overwrite` cannot be combined; got both. Choose one.")
     if out is None:
         if resume:
             raise ConfigError("`--resume` needs the folder of the run; no --out was given. Add --out FOLDER.")
-        return RunFolder(_next_free(Path("runs") / f"{name}-seed{seed}"))
-    if RunFolder(out).is_used and not (resume or overwrite):
-        raise ConfigError(
-            f"`--out` must be a folder without a run; {out} holds one. Resume it with --resume, replace it with "
-            "--overwrite, or choose another folder."
-        )
-    return RunFolder(out)
+        files, is_new = RunFolder(_make_next(Path("runs") / f"{name}-seed{seed}")), True
+    else:
+        files, is_new = RunFolder(out), not out.exists()
+    with only_writer(check_writable(files.path)):
+        if files.is_used and not (resume or overwrite):
+            raise ConfigError(
+                f"`--out` must be a folder without a run; {out} holds one. Resume it with --resume, replace it with "
+                "--overwrite, or choose another folder."
+            )
+        try:
+            yield files
+        finally:
+            if is_new:
+                _remove_if_empty(files)
+
+
+def _remove_if_empty(files: RunFolder) -> None:
+    """Remove a folder with nothing but its lock in it."""
+    if list(files.path.iterdir()) == [files.lock_file]:
+        with contextlib.suppress(OSError):  # as on Windows, where a lock that is held cannot be removed
+            files.lock_file.unlink()
+            files.path.rmdir()
 
 
 def read_for(
@@ -130,9 +154,14 @@ def write_record(path: Path, record: Record) -> Path:
     return write_table(path, header, np.column_stack([record.t, record.u, record.y]).tolist())
 
 
-def _next_free(folder: Path) -> Path:
-    free, number = folder, 1
-    while free.exists():
-        number += 1
-        free = folder.with_name(f"{folder.name}-{number}")
-    return free
+def _make_next(folder: Path) -> Path:
+    """Make this folder, or the first of `folder-2`, `folder-3`, ... that nobody else has made."""
+    check_writable(folder.parent)
+    made, number = folder, 1
+    while True:
+        try:
+            made.mkdir()
+            return made
+        except FileExistsError:
+            number += 1
+            made = folder.with_name(f"{folder.name}-{number}")

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from tausid.errors import ConfigError, ExecutorError, StorageError, TausidError
+from tausid.locks import only_coordinator
 from tausid.results.study_results import RESULTS, StudyResults, StudyStatus, write_results
 from tausid.storage import check_writable, write_text
 from tausid.study.executors import open_workers, worker_deaths
-from tausid.study.locks import alone
 from tausid.study.one_run import Job, check_job, execute, version
 from tausid.study.spec import RunPlan, StudySpec, read_spec
 from tausid.study.store import JOURNAL, Counts, Store, Taken
@@ -99,7 +99,7 @@ def run_study(
     for job in jobs.values():
         check_job(job)
     check_writable(folder)
-    with alone(folder) if storage is None else contextlib.nullcontext():
+    with only_coordinator(folder) if storage is None else contextlib.nullcontext():
         _check_begun(folder, resume=resume)
         store = Store(_location(folder, storage), folder.resolve().name)
         store.begin(plan.runs(), _constants(plan), retry_failed=resume)

@@ -15,13 +15,13 @@ import numpy as np
 from tausid.data import datasets
 from tausid.data.clocks import median_step
 from tausid.data.records import Record
+from tausid.locks import hold
 from tausid.model.ensembles import AnyModel
 from tausid.model.evaluation import Scores, evaluate_records
 from tausid.model.official import evaluate_official, evaluate_window
 from tausid.results.runs import Run, RunFolder
 from tausid.results.study_results import StudyStatus
 from tausid.storage import check_writable
-from tausid.study.locks import hold
 from tausid.study.spec import recipe_of, settings_of
 from tausid.study.study_data import DataSource, RecordSource, load_source
 from tausid.training import FitResult, fit

@@ -8,9 +8,11 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from tausid.data.records import Record
 from tausid.engine.choice import Engine
@@ -25,7 +27,6 @@ from tausid.training.problem import Problem
 from tausid.training.result import FoldCurve, HistoryRow
 from tausid.training.run_state import RunState, Status
 
-Row = TypeVar("Row", HistoryRow, FoldCurve)
 Content = TypeVar("Content", "CheckpointContent", "TrialsContent")
 FILE_NAME = "checkpoint.safetensors"
 TRIALS_NAME = "checkpoint-trials.safetensors"
@@ -48,11 +49,27 @@ class CheckpointContent(Strict, frozen=True):
     first_loss: float
 
 
+class CurveContent(Strict, frozen=True, array_like=True):
+    """A `FoldCurve` as a list of the values of its fields."""
+
+    steps: Annotated[tuple[Count, ...], Meta(min_length=1)]
+    errors: tuple[float, ...]
+    scored: Annotated[int, Meta(ge=1, le=2**53)]
+    seconds: float
+    losses: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.steps) == len(self.errors) == len(self.losses):
+            raise ValueError("a curve must have an error and a loss for each of its steps")
+        if self.steps[0] != 0 or list(self.steps) != sorted(self.steps):
+            raise ValueError("the steps of a curve must count from 0 up")
+
+
 class TrialsContent(Strict, frozen=True):
-    """What the file of a fit's trials says beside their arrays; a curve lists the values of its fields."""
+    """What the file of a fit's trials says beside their arrays."""
 
     identity: dict[str, Any]
-    trials: dict[str, list[Any]]
+    trials: dict[str, CurveContent]
 
 
 def save_checkpoint(folder: Path, problem: Problem, run: RunState) -> None:
@@ -82,7 +99,7 @@ def load_checkpoint(folder: Path, problem: Problem) -> RunState | None:
         return dataclasses.replace(
             fresh,
             **fill_arrays(_arrays(problem, fresh), arrays),
-            history=tuple(_row(row, HistoryRow) for row in content.history),
+            history=tuple(_row(row) for row in content.history),
             status=content.status,
             **{name: getattr(content, name) for name in SCALARS},
         )
@@ -125,7 +142,7 @@ def load_trials(folder: Path, problem: Problem) -> dict[str, StoredTrial]:
         by_trial.setdefault(number, {})[name] = array
     with described(path, "checkpoint"):
         return {
-            key: StoredTrial(_row(curve, FoldCurve), by_trial.get(str(number), {}))
+            key: StoredTrial(FoldCurve(*msgspec.structs.astuple(curve)), by_trial.get(str(number), {}))
             for number, (key, curve) in enumerate(content.trials.items())
         }
 
@@ -195,9 +212,9 @@ def _check_same(path: Path, name: str, saved: Any, now: Any) -> None:
         )
 
 
-def _row(values: list[Any], kind: type[Row]) -> Row:
-    """A dataclass from a list of its values, in order."""
-    names = [field.name for field in dataclasses.fields(kind)]
+def _row(values: list[Any]) -> HistoryRow:
+    """A row from a list of its values, in order."""
+    names = [field.name for field in dataclasses.fields(HistoryRow)]
     if len(values) != len(names):
         raise SchemaError(f"a row must have {len(names)} values; got {len(values)}")
-    return as_schema(dict(zip(names, values, strict=True)), kind)
+    return as_schema(dict(zip(names, values, strict=True)), HistoryRow)

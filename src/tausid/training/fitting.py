@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tausid.checks import check_choice, check_whole
 from tausid.data.records import Records, as_records
 from tausid.engine.library import missing
 from tausid.errors import ConfigError
+from tausid.locks import only_writer
 from tausid.model.physics import AbstractPhysics, find_physics
 from tausid.storage import check_writable
 from tausid.training import recipes
@@ -99,7 +101,7 @@ def fit(
         the best model so far.
 
     Raises:
-        ConfigError: a setting breaks its rule, or `out` holds another run.
+        ConfigError: a setting breaks its rule, `out` holds another run, or another fit is writing to it.
         DataError: the records break a rule.
         StorageError: `out` cannot be written.
 
@@ -124,17 +126,18 @@ def fit(
     check_ensemble(ensemble, keep, workers, validated=_holds_out(problem))
     for record in (*problem.split.validation, *(() if test is None else as_records(test))):
         problem.initial_model.check(record)  # now, and not after an hour of training
-    if ensemble is not None and not is_searched(task):
-        options = {"records": records, "tau": tau, "physics": physics, "recipe": asked, "validation": validation,
-                   "test": test, "delays": None, "resume": resume, "overwrite": overwrite}  # fmt: skip
-        folder = None if out is None else Path(out)
-        plan = Plan(fit, options, tuple(range(seed, seed + ensemble)), problem.recipe.trainer.most, folder)
-        return with_delays(_fit_members(problem, plan, keep, workers, progress), shift)
-    folder = None if out is None else _prepare_folder(Path(out), resume=resume, overwrite=overwrite)
-    if progress == "auto" and problem.recipe.integration.engine == "auto":
-        _say_once_if_missing(missing())
-    with make_reporter(progress, problem.initial_model) as report, interruptible() as interrupted:
-        return with_delays(_fit(task, Session(folder, report, interrupted), ensemble, keep), shift)
+    with _held_folder(out) as folder:
+        if ensemble is not None and not is_searched(task):
+            options = {"records": records, "tau": tau, "physics": physics, "recipe": asked, "validation": validation,
+                       "test": test, "delays": None, "resume": resume, "overwrite": overwrite}  # fmt: skip
+            plan = Plan(fit, options, tuple(range(seed, seed + ensemble)), problem.recipe.trainer.most, folder)
+            return with_delays(_fit_members(problem, plan, keep, workers, progress), shift)
+        if folder is not None:
+            _prepare_folder(folder, resume=resume, overwrite=overwrite)
+        if progress == "auto" and problem.recipe.integration.engine == "auto":
+            _say_once_if_missing(missing())
+        with make_reporter(progress, problem.initial_model) as report, interruptible() as interrupted:
+            return with_delays(_fit(task, Session(folder, report, interrupted), ensemble, keep), shift)
 
 
 def change_recipe(
@@ -209,7 +212,18 @@ def _fit_members(
     return combine(results, problem.split, keep=keep, interrupted=interrupted)
 
 
-def _prepare_folder(folder: Path, *, resume: bool, overwrite: bool) -> Path:
+@contextlib.contextmanager
+def _held_folder(out: str | os.PathLike[str] | None) -> Iterator[Path | None]:
+    """The folder for checkpoints, which no other fit may use meanwhile."""
+    if out is None:
+        yield None
+        return
+    folder = check_writable(out)
+    with only_writer(folder):
+        yield folder
+
+
+def _prepare_folder(folder: Path, *, resume: bool, overwrite: bool) -> None:
     check_writable(folder)
     if overwrite:
         for path in folder.glob(ALL_FILES):
@@ -218,7 +232,6 @@ def _prepare_folder(folder: Path, *, resume: bool, overwrite: bool) -> Path:
         raise ConfigError(
             f"`out` must be a folder without a run; {folder} holds one. Resume it, or choose another folder."
         )
-    return folder
 
 
 @functools.cache

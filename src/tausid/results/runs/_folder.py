@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from tausid.errors import StorageError
+from tausid.locks import RUN_LOCK
 from tausid.model.ensembles import MODEL_FILE, AnyModel, load_model
 from tausid.model.physics import AbstractPhysics
 from tausid.results.runs._experiments import from_arrays, to_arrays
@@ -66,7 +67,7 @@ class RunFolder:
         self.history_file = self.path / "history.csv"
         self.summary_file = self.path / "result.json"
         self.report_file = self.path / "report.html"
-        self.lock_file = self.path / ".run.lock"
+        self.lock_file = self.path / RUN_LOCK
 
     @property
     def is_finished(self) -> bool:
