@@ -32,10 +32,7 @@ def run_folder(out: Path | None, name: str, seed: int, *, resume: bool, overwrit
 
     A new folder goes again where nothing was written to it.
     """
-    from tausid.locks import (
-        only_writer,
-    )  # late, as what comes next: evaluations need neither, and it knows all of training
-    from tausid.results.runs import RunFolder
+    from tausid.results.runs import RunFolder  # late: it knows all of training
 
     if resume and overwrite:
         raise ConfigError("`--resume` and `--overwrite` cannot be combined; got both. Choose one.")
