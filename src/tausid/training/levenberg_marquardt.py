@@ -12,7 +12,7 @@ from tausid.model.state_space import StateSpace
 from tausid.shapes import Float
 from tausid.training.full_error import full_error
 from tausid.training.least_squares import iterate
-from tausid.training.problem import Problem, validation_score
+from tausid.training.problem import Problem, recipe_score
 from tausid.training.result import HistoryRow
 from tausid.training.run_state import RunState, Status
 
@@ -47,7 +47,7 @@ def init(problem: Problem, weights: StateSpace | None = None) -> RunState:
 def step(problem: Problem, run: RunState) -> RunState:
     """One iteration, a validation now and then, and whether training ends."""
     began, error = time.perf_counter(), full_error(problem)
-    point, number = iterate(error.squares, run.inner, error.decay), run.step + 1
+    point, number = iterate(*error.at(run.inner), error.decay), run.step + 1
     enough = number >= problem.stop and point.cost <= problem.last_loss
     last = point.converged or enough or number >= problem.recipe.trainer.most
     run = dataclasses.replace(run, inner=point, step=number, seconds=run.seconds + time.perf_counter() - began)
@@ -82,5 +82,4 @@ def _first_states(problem: Problem, model: StateSpace) -> Float[np.ndarray, "B n
 
 
 def _score(problem: Problem, weights: StateSpace) -> float:
-    weights_of_outputs = problem.recipe.trainer.output_weights
-    return validation_score(problem.model_with(weights), problem.split.validation, output_weights=weights_of_outputs)
+    return recipe_score(problem.model_with(weights), problem.split.validation, problem.recipe)

@@ -24,7 +24,7 @@ from tausid.training.candidates import (
 from tausid.training.consensus import compare
 from tausid.training.driver import Session
 from tausid.training.parts import Folds, LevenbergMarquardt
-from tausid.training.problem import Problem, validation_score
+from tausid.training.problem import Problem, recipe_score
 from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task
 from tausid.training.result import FoldCurves, HistoryRow, Trust
@@ -211,8 +211,7 @@ def _risk(trials: Trials, job: Job) -> float:
     held_out = trials.of(job.recipe).lowest
     if not isinstance(job.recipe.holdout, Folds) or trials.task.plant is not None:
         return held_out
-    weights = job.recipe.trainer.output_weights
-    own = validation_score(trials.model(job), trials.task.problem.split.train, output_weights=weights)
+    own = recipe_score(trials.model(job), trials.task.problem.split.train, job.recipe)
     return max(held_out, own) if np.isfinite(own) else math.inf
 
 

@@ -274,7 +274,7 @@ class Trials:
         for done in range(SCREENED[1]):
             if done == SCREENED[0]:
                 points = sorted(points, key=lambda point: point.cost)[: (count + 1) // 2]
-            points = [p if p.converged else iterate(error.squares, p, error.decay) for p in points]
+            points = [p if p.converged else iterate(*error.at(p), error.decay) for p in points]
             if self.session.interrupted.is_set():
                 break
         return error.model(min(points, key=lambda point: point.cost))
