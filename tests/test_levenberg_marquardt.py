@@ -18,7 +18,7 @@ from tausid.training.holdout import Split, cut_folds, stretch
 from tausid.training.levenberg_marquardt import VALIDATED
 from tausid.training.outcome import describe_trust, make_result
 from tausid.training.parts import Folds, Given, LastShare, PaperTestHalf
-from tausid.training.problem import Problem
+from tausid.training.problem import Problem, validation_score
 from tausid.training.resolve import Task, _resolve_states_of_tau, resolve, resolve_holdout
 from tausid.training.result import FoldCurve, FoldCurves, HistoryRow, Trust
 from tausid.training.run_state import RunState, Status
@@ -60,12 +60,12 @@ def train(problem: Problem) -> RunState:
 
 
 def test_held_out_data_are_simulated_after_ever_fewer_iterations():
-    assert VALIDATED[:5] == (1, 2, 3, 4, 6) and list(VALIDATED) == sorted(set(VALIDATED))
+    assert VALIDATED[:5] == (1, 2, 3, 5, 8) and list(VALIDATED) == sorted(set(VALIDATED))
     assert all(b - a <= 0.4 * b + 1 for a, b in itertools.pairwise(VALIDATED))
-    problem = with_validation(make_problem([wiener_record(60)], {"trainer.iterations": 5}), wiener_record(60, seed=1))
+    problem = with_validation(make_problem([wiener_record(60)], {"trainer.iterations": 6}), wiener_record(60, seed=1))
     run = train(problem)
-    assert [row.step for row in run.history] == [1, 2, 3, 4, 5]  # the last one is always among them
-    assert (run.step, run.status) == (5, "completed")
+    assert [row.step for row in run.history] == [1, 2, 3, 5, 6]  # the last one is always among them
+    assert (run.step, run.status) == (6, "completed")
     losses = [run.first_loss, *(row.loss for row in run.history)]
     assert losses == sorted(losses, reverse=True)
     scores = [run.first_score, *(row.validation for row in run.history)]
@@ -75,8 +75,7 @@ def test_held_out_data_are_simulated_after_ever_fewer_iterations():
 def test_the_best_model_is_the_one_that_was_scored():
     problem = with_validation(make_problem([wiener_record(60)], {"trainer.iterations": 4}), wiener_record(60, seed=1))
     run = train(problem)
-    again = levenberg_marquardt._score(problem, run.best_weights)
-    assert again == run.best_score
+    assert levenberg_marquardt._score(problem, run.best_weights) == run.best_score
     model = problem.model_with(run.best_weights)
     assert {a.dtype for a in (model.state_space.f.linear, model.state_space.initial.x0)} == {np.dtype(float)}
 
@@ -88,6 +87,19 @@ def test_held_out_data_choose_the_iteration_and_do_not_end_training():
     run, alone = train(with_validation(problem, noise)), train(problem)
     assert run.status == "completed" and run.step == alone.step
     assert run.best_score == min(run.first_score, *(row.validation for row in run.history))
+
+
+def test_no_model_is_better_on_held_out_data_than_on_its_own():
+    """The score is the larger one of both errors, of records that are simulated like new ones."""
+    problem, easy = make_problem([wiener_record(100)], {"trainer.iterations": 2}), wiener_record(60, seed=1)
+    easy = dataclasses.replace(easy, y=1e-3 * easy.y + wiener_record(100).y.mean())  # hardly moves
+    run = train(with_validation(problem, easy))
+    model = problem.model_with(run.weights)
+    held_out, own = (validation_score(model, [r], output_weights=None) for r in (easy, wiener_record(100)))
+    assert run.history[-1].validation == max(held_out, own)
+    assert np.isnan(levenberg_marquardt._score(problem, run.weights))  # nothing is held out
+    short = make_problem([wiener_record(100), wiener_record(21, seed=2)], {"trainer.iterations": 2})
+    assert len(levenberg_marquardt._own_records(short)) == 1  # no sample is left to be scored in the other one
 
 
 def test_training_goes_on_from_other_weights():
@@ -396,5 +408,5 @@ def test_a_final_fit_goes_on_until_its_error_is_as_low_as_that_of_the_folds():
     assert losses(last_step=1) == whole[:2]
     low = 0.5 * (whole[2] + whole[3])
     assert losses(last_step=1, last_loss=low) == whole[:4]
-    assert losses(last_step=4, last_loss=low) == whole[:5]
+    assert losses(last_step=5, last_loss=low) == whole[:5]
     assert losses(last_step=1, last_loss=0.0) == whole  # it ends by itself

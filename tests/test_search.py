@@ -31,14 +31,16 @@ from tausid.training.candidates import (
 from tausid.training.checkpoint import StoredTrial, load_trials, save_trials
 from tausid.training.consensus import FAR, Consensus, compare
 from tausid.training.driver import Session
+from tausid.training.full_error import full_error
 from tausid.training.parts import Folds, Given, LevenbergMarquardt, RandomDynamics
 from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task, resolve
-from tausid.training.result import FoldCurve
-from tausid.training.trials import Job, Trial, Trials, job_key
+from tausid.training.result import FoldCurve, FoldCurves
+from tausid.training.search import _clearly_better
+from tausid.training.trials import Job, Trial, Trials, job_key, pool
 
 # A search that ends within seconds: small networks of two states, two folds.
-SMALL = {"structure.hidden": (3,), "trainer.iterations": 4, "holdout": Folds(2)}
+SMALL = {"structure.hidden": (3,), "trainer.iterations": 12, "holdout": Folds(2)}
 
 
 def quick_fit(record: Record | None = None, settings: dict | None = None, **changes) -> tausid.FitResult:
@@ -101,7 +103,7 @@ def test_what_was_asked_for_leaves_no_other_choice(asked, open_ones):
 def test_where_nothing_is_searched_the_recipe_is_the_only_candidate(settings):
     task = make_task(settings={**settings, "structure.nx": 2})
     assert not is_searched(task) and first_candidates(task) == [task.problem.recipe]
-    assert resized_candidates(task, [task.problem.recipe], 9) == []
+    assert resized_candidates(task, [task.problem.recipe], [], 9) == []
 
 
 def test_polynomials_of_many_states_are_not_tried():
@@ -113,15 +115,15 @@ def test_the_best_kind_is_tried_with_other_numbers_of_states():
     task = make_task()
     order = task.problem.recipe.structure.order
     linear, *others = first_candidates(task)
-    found = resized_candidates(task, [others[3], linear, others[0], others[1]], most_states=9)
+    found = resized_candidates(task, [others[3]], [linear], most_states=9)
     assert {kinds_of(recipe) for recipe in found} == {kinds_of(others[3])}
     sizes = {order + 1, order - 1, (order + 1) // 2} - {0, order}
     assert {recipe.structure.nx for recipe in found} == sizes and len(set(found)) == len(found) == len(sizes)
-    larger = resized_candidates(task, [linear.with_structure(nx=order + 4), linear, *others], most_states=9)
+    larger = resized_candidates(task, others[:1], [linear.with_structure(nx=order + 4), linear], most_states=9)
     assert {recipe.structure.nx for recipe in larger} == {*sizes, order + 4}  # as many as the best linear model
-    assert not any(recipe.structure.nx > order for recipe in resized_candidates(task, others, most_states=order))
+    assert not any(recipe.structure.nx > order for recipe in resized_candidates(task, others, [], most_states=order))
     given = make_task(settings={"structure.nx": 2})
-    assert resized_candidates(given, first_candidates(given), 9) == []
+    assert resized_candidates(given, first_candidates(given), [], 9) == []
 
 
 def test_linear_models_of_other_orders_are_compared_with():
@@ -231,7 +233,7 @@ def test_a_race_with_a_stuck_fold_goes_on_as_it_was(tmp_path):
 def test_one_fold_alone_does_not_end_a_candidate():
     task = make_task(wiener_record(300), {"holdout": Folds(4)})
     _, good, odd, *_ = first_candidates(task)
-    told = Told(task, lambda recipe, fold: 1.9 if recipe == odd and fold == 0 else 1.0)
+    told = Told(task, lambda recipe, fold: 1.6 if recipe == odd and fold == 0 else 1.0)
     assert set(told.race([good, odd])) == {good, odd}
 
 
@@ -379,7 +381,7 @@ def test_the_model_is_the_one_that_its_training_ended_with(whole):
     assert (again.folds, again.trust, again.message) == (result.folds, result.trust, result.message)
     with pytest.raises(ConfigError, match="holds one. Resume it"):
         quick_fit(out=folder)
-    with pytest.raises(ConfigError, match=r"`trainer\.iterations` was 4 and is now 5"):
+    with pytest.raises(ConfigError, match=r"`trainer\.iterations` was 12 and is now 5"):
         quick_fit(settings={"trainer.iterations": 5}, out=folder, resume=True)
 
 
@@ -490,6 +492,38 @@ def test_ctrl_c_while_members_are_compared_ends_as_interrupted(monkeypatch):
     assert quick_fit().status == "interrupted"
 
 
+def test_a_final_fit_in_a_worse_minimum_than_the_folds_begins_once_more_from_one():
+    task = make_task(wiener_record(300), {"holdout": Folds(3)})
+    _, candidate, *_ = first_candidates(task)
+
+    class Worse(Trials):
+        """The final fit has three times the training error of its folds, the second of which is the best."""
+
+        def _do(self, job: Job) -> Trial:
+            error = 0.5 if job.begin is not None else 3.0 if job.fold is None else 0.9 if job.fold == 1 else 1.0
+            return Trial(FoldCurve((0,), (error,), 10, 0.1, (error**2,)), task.problem.first_weights)
+
+    tried = Worse(task, quiet())
+    tried.race([candidate])
+    first = Job(candidate, None, 0, 5, 1.0)
+    tried.run([first])
+    assert search._again_from_folds(tried, [first]) == [dataclasses.replace(first, begin=1)]
+    good = Job(candidate, None, 0, 5, 9.0)  # the folds' loss was as large
+    tried.run([good])
+    assert search._again_from_folds(tried, [good]) == [good]
+
+
+def test_a_fit_that_begins_from_a_fold_begins_with_its_model():
+    task = make_task(wiener_record(300), {"holdout": Folds(2)})
+    _, candidate, *_ = first_candidates(task)
+    tried = Trials(task, quiet())
+    tried.run([Job(candidate, 0)])
+    job = Job(candidate, None, 0, 1, begin=0)
+    tried.run([job])
+    at_start = full_error(tried.problem(job)).begin(tried.done[Job(candidate, 0)].weights, np.zeros((1, 2))).cost
+    assert tried.done[job].curve.losses[0] == pytest.approx(at_start, rel=1e-2)  # the initial state moves, too
+
+
 def least_but(job: Job) -> float:
     """The risk of a fit: the least where it is that of the first fold."""
     return 0.5 if job.fold == 0 else 1e3
@@ -502,7 +536,12 @@ def test_fits_that_went_astray_give_way_to_that_of_the_least_risk(monkeypatch):
     monkeypatch.setattr(search, "_finalists", lambda trials, ranking: [r for r in ranking if not is_linear(r)][:1])
     chosen: list[Job] = []
     agree = search._agree
-    monkeypatch.setattr(search, "_agree", lambda task, trials, sound: chosen.extend(sound) or agree(task, trials, sound))
+
+    def watched(task, trials, sound) -> search.Found:
+        chosen.extend(sound)
+        return agree(task, trials, sound)
+
+    monkeypatch.setattr(search, "_agree", watched)
     result = quick_fit()
     assert [job.fold for job in chosen] == [0]
     assert result.status == "completed" and result.trust.members > 2  # those that went astray count for the agreement
@@ -521,11 +560,25 @@ def test_where_the_best_candidate_goes_astray_the_next_one_is_fitted_if_it_may_b
     monkeypatch.setattr(search, "_final_fits", watched)
     monkeypatch.setattr(search, "_finalists", lambda trials, ranking: ranking[:1])
     monkeypatch.setattr(search, "_sound", lambda trials, fits: [job for job in fits if job.recipe != fitted[0]])
-    monkeypatch.setattr(search, "_risk", lambda trials, job: risk)
+    monkeypatch.setattr(search, "_risk", lambda trials, job: risk if job.recipe == fitted[0] else risk / 2)
     monkeypatch.setattr(search, "_untrusted", lambda *arguments: False)
     result = quick_fit()
     assert result.status == "completed" and len(fitted) == (2 if risk else 1)
     assert result.recipe == fitted[-1]
+
+
+def curves(*errors: float) -> FoldCurves:
+    return pool([FoldCurve((0, 1), (9.0, error), 10, 1.0) for error in errors])
+
+
+def test_a_nonlinear_model_must_be_better_in_most_folds():
+    linear = curves(0.2, 0.2, 0.2, 0.2)
+    assert _clearly_better(curves(0.1, 0.1, 0.1, 0.3), linear)
+    assert _clearly_better(curves(0.18, 0.19, 0.18, 0.19), linear)  # by little, but in every fold
+    assert not _clearly_better(curves(0.198, 0.197, 0.198, 0.198), linear)  # less than 2 %
+    assert not _clearly_better(curves(0.01, 0.1, 0.21, 0.21), linear)  # by much, but in half of them
+    assert _clearly_better(curves(0.19), curves(0.2))
+    assert _clearly_better(curves(0.19), curves(np.inf))
 
 
 def test_an_ensemble_is_of_the_same_search(whole):

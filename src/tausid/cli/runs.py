@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,12 +18,16 @@ from tausid.errors import ConfigError
 from tausid.model.course import Simulation
 from tausid.model.ensembles import AnyModel
 from tausid.model.model import InitialValue
-from tausid.results.runs import RunFolder
 from tausid.storage import check_writable, write_table
+
+if TYPE_CHECKING:
+    from tausid.results.runs import RunFolder
 
 
 def prepare_run(out: Path | None, name: str, seed: int, *, resume: bool, overwrite: bool) -> RunFolder:
     """The folder of a run, with nothing in it that could be lost unasked."""
+    from tausid.results.runs import RunFolder  # late: it knows all of training
+
     if resume and overwrite:
         raise ConfigError("`--resume` and `--overwrite` cannot be combined; got both. Choose one.")
     if out is None:

@@ -60,7 +60,7 @@ Start: TypeAlias = tuple[np.ndarray, np.ndarray, tuple[str, ...]]  # A, C, notes
 
 
 def estimate_bla(
-    records: Records, *, nx: int | str = "auto", hold: str = "zero", feedthrough: bool = True
+    records: Records, *, nx: int | str = "auto", hold: str = "zero", feedthrough: bool = True, quick: bool = False
 ) -> LinearModel:
     """Estimate the best linear approximation: the stable linear model that simulates the records best.
 
@@ -78,6 +78,7 @@ def estimate_bla(
         nx: order; `"auto"` takes the smallest one that simulates held-out samples nearly as well as the best.
         hold: what u does between samples, `zero` or `first`.
         feedthrough: whether D is estimated; else it is zero.
+        quick: whether a rough estimate will do, from one start and with fewer steps, such as for what is trained on.
 
     Returns:
         The model. Its order can be below `nx` if `notes` says why.
@@ -100,7 +101,7 @@ def estimate_bla(
     order = _choose_order(signals, feedthrough) if nx == "auto" else int(nx)
     _check_length(signals, order)
     _check_known(signals, order, feedthrough)
-    fit, notes = _fit_order(signals, order, feedthrough, THOROUGH, _subspaces(signals, order))
+    fit, notes = _fit_order(signals, order, feedthrough, QUICK if quick else THOROUGH, _subspaces(signals, order))
     return _assemble(fit, signals, several, scaling=scaling, hold=hold, notes=notes)
 
 

@@ -13,7 +13,7 @@ from tausid.model.arrays import SCALING_FIELDS, fill_arrays, named_arrays, scali
 from tausid.model.build import Weights, build_state_space
 from tausid.model.file_schema import ModelContent, read_parts, read_provenance
 from tausid.model.model import Model
-from tausid.model.physics import PLANTS, AbstractPhysics, KnownPart, check_physics, restore_physics
+from tausid.model.physics import AbstractPhysics, KnownPart, check_physics, restore_physics
 from tausid.model.state_space import StateSpace
 from tausid.model.structure import Structure
 from tausid.model.tau import Tau
@@ -116,6 +116,8 @@ def with_limits(state_space: StateSpace, structure: Structure, scaling: Scaling)
 
 
 def _find_plant(name: str, given: AbstractPhysics | type[AbstractPhysics] | None) -> type[AbstractPhysics]:
+    from tausid.model.physics import PLANTS  # late: few models have known equations
+
     kind = PLANTS.get(name) if given is None else given if isinstance(given, type) else type(given)
     if kind is None:
         raise ConfigError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -39,6 +39,7 @@ class SimulationError:
     samples: Samples
     expected: Float[np.ndarray, "nx"]
     tightness: Float[np.ndarray, "nx nx"]
+    repeated: dict[int, Samples] = field(default_factory=dict, init=False)
 
     def __call__(self, states: Float[np.ndarray, "n nx"]) -> Float[np.ndarray, "n"]:
         """The error of each state; infinite where the simulation diverges."""
@@ -57,9 +58,12 @@ class SimulationError:
         return found.K + prior, found.k + (states - self.expected) @ prior
 
     def _repeat(self, count: int) -> Samples:
-        one = self.samples
-        u, y, w, dt = (np.concatenate([array] * count) for array in (one.u, one.y, one.w, one.dt))
-        return Samples(np.repeat(one.lengths, count), u, y, w, dt)
+        """The record so many times, made once."""
+        if count not in self.repeated:
+            one = self.samples
+            u, y, w, dt = (np.concatenate([array] * count) for array in (one.u, one.y, one.w, one.dt))
+            self.repeated[count] = Samples(np.repeat(one.lengths, count), u, y, w, dt)
+        return self.repeated[count]
 
 
 def find_state(

@@ -14,8 +14,8 @@ from tausid.training.resolve import Task
 
 # Monomials of f beyond which polynomials are not tried.
 MOST_MONOMIALS = 60
-# Kinds of networks with which other numbers of states and less weight decay are tried.
-KINDS_TO_VARY = 1
+# Linear models up to so many states are tried, however few the linear approximation has.
+USUAL_STATES = 4
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ KINDS = (
     Kind("mlp", "leaky_relu", True),
     Kind("mlp", "tanh", True),
     Kind("mlp", "tanh", True, random=True),
-    Kind("mlp", "leaky_relu", False, random=True),
+    Kind("mlp", "tanh", False, random=True),
     Kind("polynomial"),
 )
 
@@ -78,23 +78,21 @@ def first_candidates(task: Task) -> list[Recipe]:
 
 
 def linear_candidates(task: Task, most_states: int) -> list[Recipe]:
-    """The linear model with half as many states, one less, one more, and two more: modes come in pairs."""
+    """The linear model with few states, and with half as many, one less, one more, two more: modes come in pairs."""
     if not is_searched(task) or task.asked.structure.nx != AUTO:
         return []
     n = task.problem.recipe.structure.order
-    sizes = [nx for nx in sorted({(n + 1) // 2, n - 1, n + 1, n + 2} - {0, n}) if nx <= most_states]
-    return [LINEAR.apply(task.problem.recipe, nx) for nx in sizes]
+    sizes = {(n + 1) // 2, n - 1, n + 1, n + 2, *range(1, USUAL_STATES + 1)} - {0, n}
+    return [LINEAR.apply(task.problem.recipe, nx) for nx in sorted(sizes) if nx <= most_states]
 
 
-def resized_candidates(task: Task, ranking: Sequence[Recipe], most_states: int) -> list[Recipe]:
+def resized_candidates(task: Task, best: Sequence[Recipe], linear: Sequence[Recipe], most_states: int) -> list[Recipe]:
     """The best kinds with fewer states, as a linear model takes some for what is nonlinear, with one more, and with as
     many as the best linear model has."""
     if not is_searched(task) or task.asked.structure.nx != AUTO:
         return []
     n = task.problem.recipe.structure.order
-    linear = [recipe.structure.order for recipe in ranking if is_linear(recipe)][:1]
-    sizes = sorted({n - 1, (n + 1) // 2, n + 1, *linear} - {0, n})
-    best = [recipe for recipe in ranking if not is_linear(recipe)][:KINDS_TO_VARY]
+    sizes = sorted({n - 1, (n + 1) // 2, n + 1, *(recipe.structure.order for recipe in linear[:1])} - {0, n})
     return [recipe.with_structure(nx=nx) for recipe in best for nx in sizes if nx <= max(most_states, 1)]
 
 

@@ -12,6 +12,7 @@ from tausid.data.clocks import split_at_gaps
 from tausid.data.records import Record, Records, as_records, check_same_channels
 from tausid.errors import ConfigError
 from tausid.model.structure import Structure
+from tausid.shapes import Float
 from tausid.training.parts import Adam, Folds, Given, LastShare, PaperTestHalf
 from tausid.training.recipe import Recipe
 from tausid.training.stretches import SCORED, TRIED, cut_stretches
@@ -85,18 +86,23 @@ def stretch(samples: int, k: int, folds: int, kept: int) -> tuple[int, int]:
 
 def _fold(records: Sequence[Record], k: int, count: int, structure: Structure) -> Split:
     """All records without the outputs of their k-th stretch, and these stretches, where they can be scored."""
-    train, held_out, initial = [], [], structure.samples_for_initial_state()
+    train, held_out = [], []
     for record in records:
-        start, stop = stretch(len(record), k, count, initial)
-        measured = ~np.isnan(record.y)
-        begins, scored = measured[start : start + initial].any(), measured[start + initial : stop]
-        left = np.delete(measured, slice(start, stop), axis=0)
-        if begins and len(scored) >= 2 and scored.any(axis=0).all() and left.any(axis=0).all():
+        start, stop = stretch(len(record), k, count, structure.samples_for_initial_state())
+        left = np.delete(~np.isnan(record.y), slice(start, stop), axis=0)
+        if left.any(axis=0).all() and can_be_scored(record.y[start:stop], structure):
             held_out.append(record.part(start, stop))
             train.append(_without_outputs(record, start, stop))
         else:
             train.append(record)
     return Split(tuple(train), tuple(held_out))
+
+
+def can_be_scored(y: Float[np.ndarray, "N ny"], structure: Structure) -> bool:
+    """Whether the first outputs of a record show its state, and all of them are measured after that."""
+    initial, measured = structure.samples_for_initial_state(), ~np.isnan(y)
+    scored = measured[initial:]
+    return bool(measured[:initial].any() and len(scored) >= 2 and scored.any(axis=0).all())
 
 
 def _without_outputs(record: Record, start: int, stop: int) -> Record:

@@ -156,12 +156,14 @@ def solve(normal: Normal, damping: float) -> tuple[Float[np.ndarray, "P"], Float
     P, states = len(normal.h), normal.k.size
     along = np.linalg.solve(damped(normal.K, damping), np.concatenate([normal.G, normal.k[..., None]], axis=2))
     across = normal.G.reshape(states, P).T @ along.reshape(states, P + 1)  # sum over records of G' K^-1 (G, k)
-    H = damped(normal.H, damping) - across[:, :-1]
-    factor, failed = lapack.dpotrf(H.T, lower=0, overwrite_a=1, clean=0)  # transposed: as LAPACK stores it
-    if failed:
-        return None
     right = normal.h - across[:, -1]
-    theta = -lapack.dpotrs(factor, right, lower=0)[0] if P else right  # there may be initial states alone
+    if P == 0:  # initial states alone
+        return right, -along[..., -1]
+    try:  # numpy's lets other threads compute meanwhile, scipy's does not
+        factor = np.linalg.cholesky(damped(normal.H, damping) - across[:, :-1])
+    except np.linalg.LinAlgError:
+        return None
+    theta = -lapack.dpotrs(factor.T, right, lower=0)[0]
     return theta, -along[..., -1] - along[..., :-1] @ theta
 
 

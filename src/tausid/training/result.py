@@ -94,6 +94,11 @@ class FoldCurves:
         """The lowest pooled error; infinite where none is finite."""
         return min(self.pooled, default=float("inf"))
 
+    @property
+    def at_best(self) -> tuple[float, ...]:
+        """The error of each fold at the step that is chosen."""
+        return tuple(scores[self.steps.index(self.chosen)] for scores in self.scores)
+
 
 @dataclass(frozen=True)
 class Trust:

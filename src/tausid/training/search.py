@@ -11,7 +11,6 @@ import numpy as np
 
 from tausid.model.model import Model
 from tausid.training.candidates import (
-    KINDS_TO_VARY,
     first_candidates,
     has_one_start,
     is_linear,
@@ -24,23 +23,27 @@ from tausid.training.candidates import (
 from tausid.training.consensus import compare
 from tausid.training.driver import Session
 from tausid.training.parts import Folds, LevenbergMarquardt
-from tausid.training.problem import Problem, recipe_score
+from tausid.training.problem import Problem
 from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task
 from tausid.training.result import FoldCurves, HistoryRow, Trust
 from tausid.training.run_state import RunState, Status
 from tausid.training.trials import NEGLIGIBLE, Job, Trials
 
-# A nonlinear model must have a held-out error lower than the linear one's by this factor.
+# A nonlinear model must have a held-out error lower than the linear one's by this factor, and in most folds.
 BETTER = 0.98
 # Candidates within this factor of the best held-out error take part in the final fits, at most so many, with so many
 # fits in all.
 CLOSE, FINALISTS, FINAL_FITS = 1.1, 3, 5
+# Kinds of networks as close, with which other numbers of states and less weight decay are tried, at most.
+KINDS_TO_VARY = 2
 # Samples in all final fits together, beyond which there are fewer of them.
 FINAL_SAMPLES = 100_000
 # Members that lie further apart than this, and than the linear model is wrong on held-out data, are not trusted. Nor
 # are they where their held-out error, larger by the share that they lie apart, is not below the linear model's.
 APART = 0.5
+# A final fit is stuck where its training error is so many times that of the folds.
+STUCK = 1.1
 # A fit has gone astray where its error on its own records is so many times the one of folds on what they did not see:
 # held-out stretches were too short to judge by.
 ASTRAY = 1.5
@@ -86,8 +89,9 @@ def search(task: Task, session: Session, members: int = 1) -> Found:
         return _interrupted(task, trials)
     if not fits:
         return _untrained(task, trials, Status.DIVERGED)
-    some = [*fits, *_folds_of(trials, fits[0].recipe)]
-    return _agree(task, trials, sound or [min(some, key=lambda job: _risk(trials, job))])
+    some = fits if sound else [*fits, *_folds_of(trials, fits[0].recipe)]
+    best = min(some, key=lambda job: _risk(trials, job))
+    return _agree(task, trials, sound if best in sound else [best])
 
 
 def _affordable(task: Task) -> int:
@@ -98,11 +102,12 @@ def _affordable(task: Task) -> int:
 def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
     """The candidates that were tried to the end, the one that held-out data prefer first; none when interrupted."""
     first = [*first_candidates(task), *linear_candidates(task, trials.most_states)]
-    expected = len(first) + (4 * KINDS_TO_VARY if is_searched(task) else 0)
+    expected = len(first) + (4 if is_searched(task) else 0)
     trials.planned, trials.planned_final = expected * len(trials.splits) + final_fits, final_fits
     ranking = trials.race(first)
-    best = [recipe for recipe in ranking if not is_linear(recipe)][:KINDS_TO_VARY]
-    varied = [*resized_candidates(task, ranking, trials.most_states), *with_less_decay(task, best)]
+    linear, kinds = ([recipe for recipe in ranking if is_linear(recipe) == wanted] for wanted in (True, False))
+    best = [kind for kind in kinds if trials.of(kind).lowest <= CLOSE * trials.of(kinds[0]).lowest][:KINDS_TO_VARY]
+    varied = [*resized_candidates(task, best, linear, trials.most_states), *with_less_decay(task, best)]
     ranking = _rank(trials, [*ranking, *trials.race(varied)])
     while more := _further(task, trials, ranking):
         trials.race(more)
@@ -120,7 +125,12 @@ def _further(task: Task, trials: Trials, ranking: Sequence[Recipe]) -> list[Reci
 
 
 def _rank(trials: Trials, recipes: Sequence[Recipe]) -> list[Recipe]:
-    return sorted(dict.fromkeys(recipes), key=lambda recipe: trials.of(recipe).lowest)
+    """Candidates by their held-out error; of those that are about as good as the best, the simplest one first."""
+    ranking = sorted(dict.fromkeys(recipes), key=lambda recipe: trials.of(recipe).lowest)
+    limit = max(trials.of(ranking[0]).lowest, NEGLIGIBLE) / BETTER
+    as_good = [recipe for recipe in ranking if trials.of(recipe).lowest <= limit]
+    simplest = min(as_good, key=lambda recipe: (not is_linear(recipe), recipe.structure.order), default=ranking[0])
+    return [simplest, *(recipe for recipe in ranking if recipe != simplest)]
 
 
 def _finalists(trials: Trials, ranking: Sequence[Recipe]) -> list[Recipe]:
@@ -128,11 +138,19 @@ def _finalists(trials: Trials, ranking: Sequence[Recipe]) -> list[Recipe]:
     lowest = trials.of(ranking[0]).lowest
     if not np.isfinite(lowest):
         return []
-    linear = min((r for r in ranking if is_linear(r)), key=lambda r: trials.of(r).lowest, default=None)
-    if linear is not None and trials.of(linear).lowest * BETTER <= max(lowest, NEGLIGIBLE):
+    linear = next((recipe for recipe in ranking if is_linear(recipe)), None)
+    if linear is not None and not _clearly_better(trials.of(ranking[0]), trials.of(linear)):
         return [linear]
     close = [recipe for recipe in ranking if trials.of(recipe).lowest <= CLOSE * max(lowest, NEGLIGIBLE)]
     return [recipe for recipe in close if not is_linear(recipe)][:FINALISTS]
+
+
+def _clearly_better(best: FoldCurves, linear: FoldCurves) -> bool:
+    """Whether the lowest held-out error is below the linear model's, and so in most folds, not by chance in one."""
+    if not np.isfinite(linear.lowest):
+        return True
+    won = sum(a < b for a, b in zip(best.at_best, linear.at_best, strict=True))
+    return max(best.lowest, NEGLIGIBLE) < BETTER * linear.lowest and 2 * won > len(best.scores)
 
 
 def _second_choices(trials: Trials, ranking: Sequence[Recipe], finalists: Sequence[Recipe]) -> list[Recipe]:
@@ -151,7 +169,29 @@ def _final_fits(trials: Trials, finalists: Sequence[Recipe], count: int) -> list
             continue
         jobs.append(_final(trials, recipe, variant))
     trials.run(jobs)
+    jobs = _again_from_folds(trials, jobs)
     return [job for job in jobs if job in trials.done and trials.done[job].weights is not None]
+
+
+def _again_from_folds(trials: Trials, jobs: Sequence[Job]) -> list[Job]:
+    """Fits that ended in a worse minimum than the folds are made once more, from the fold with the lowest training
+    error; the better one of both counts."""
+    again = {}
+    for job in jobs:
+        folds = _folds_of(trials, job.recipe)
+        if job in trials.done and folds and trials.done[job].training_error > STUCK * math.sqrt(job.loss):
+            best = min(folds, key=lambda fold: trials.done[fold].training_error)
+            again[job] = dataclasses.replace(job, variant=0, begin=best.fold)
+    trials.run(list(dict.fromkeys(again.values())))
+    better = [
+        again[job]
+        if job in again
+        and again[job] in trials.done
+        and trials.done[again[job]].training_error < trials.done[job].training_error
+        else job
+        for job in jobs
+    ]
+    return list(dict.fromkeys(better))
 
 
 def _final(trials: Trials, recipe: Recipe, variant: int = 0) -> Job:
@@ -177,12 +217,13 @@ def _agree(task: Task, trials: Trials, sound: list[Job]) -> Found:
         distance = consensus.spread
     linear = _linear_error(trials)
     chosen = sound[order[0]]
-    if linear is not None and not is_linear(chosen.recipe) and _untrusted(trials, chosen, distance, linear[1]):
+    nonlinear = not is_linear(chosen.recipe)
+    if linear and distance is not None and nonlinear and _untrusted(trials, chosen, distance, linear[1]):
         job = _final(trials, linear[0])
         trials.run([job])
         if job not in trials.done:
             return _interrupted(task, trials)
-        if trials.done[job].weights is not None and _sound(trials, [job]):
+        if trials.done[job].weights is not None and _risk(trials, job) < _risk(trials, chosen) * (1.0 + distance):
             sound, order, chosen = [job], [0], job
     curves = trials.of(chosen.recipe) if isinstance(chosen.recipe.holdout, Folds) else None
     trust = Trust(_held_out(trials, chosen), None if linear is None else linear[1], len(jury), distance)
@@ -190,12 +231,10 @@ def _agree(task: Task, trials: Trials, sound: list[Job]) -> Found:
     return Found(trials.problem(chosen), _run_of(trials, chosen), curves, trust, members, trials.tried_on)
 
 
-def _untrusted(trials: Trials, job: Job, distance: float | None, linear: float) -> bool:
+def _untrusted(trials: Trials, job: Job, distance: float, linear: float) -> bool:
     """Whether a nonlinear model should give way to the linear one, whose held-out error is given."""
     held_out = _held_out(trials, job)
-    if distance is None or held_out is None:
-        return False
-    return distance > max(APART, linear) or held_out * (1.0 + distance) > linear
+    return held_out is not None and (distance > max(APART, linear) or held_out * (1.0 + distance) > linear)
 
 
 def _sound(trials: Trials, fits: Sequence[Job]) -> list[Job]:
@@ -211,7 +250,7 @@ def _risk(trials: Trials, job: Job) -> float:
     held_out = trials.of(job.recipe).lowest
     if not isinstance(job.recipe.holdout, Folds) or trials.task.plant is not None:
         return held_out
-    own = recipe_score(trials.model(job), trials.task.problem.split.train, job.recipe)
+    own = trials.own_error(job)
     return max(held_out, own) if np.isfinite(own) else math.inf
 
 

@@ -80,14 +80,14 @@ def _named_start(name: str, records: Sequence[Record], recipe: Recipe, bla: Line
 
 
 def approximate(records: Sequence[Record], recipe: Recipe, order: int | None = None) -> LinearModel:
-    """The best linear approximation with at most as many states as the model."""
+    """The best linear approximation with at most as many states as the model; a quick one of a given order."""
     holds, nx = recipe.integration.hold, recipe.structure.nx
     hold = "first" if set(holds if isinstance(holds, tuple) else [holds]) == {"first"} else "zero"
     feedthrough = recipe.structure.feedthrough or hold == "first"
     Scaling.from_records(records)  # a constant channel is in the way of every model, and says so itself
     try:
         usable = linear_records(records, hold=hold)
-        bla = estimate_bla(usable, nx=order or "auto", hold=hold, feedthrough=feedthrough)
+        bla = estimate_bla(usable, nx=order or "auto", hold=hold, feedthrough=feedthrough, quick=order is not None)
         if nx == AUTO or bla.order <= int(nx):
             return bla
         return estimate_bla(usable, nx=nx, hold=hold, feedthrough=feedthrough)

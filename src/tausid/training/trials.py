@@ -26,7 +26,7 @@ from tausid.training.full_error import full_error
 from tausid.training.holdout import cut_folds
 from tausid.training.least_squares import iterate
 from tausid.training.parts import Folds, RandomDynamics
-from tausid.training.problem import Problem
+from tausid.training.problem import Problem, recipe_score
 from tausid.training.processes import usable_cores
 from tausid.training.progress import ProgressUpdate
 from tausid.training.recipe import Recipe
@@ -38,7 +38,7 @@ from tausid.training.stretches import every_needed
 # Errors below this share of the deviation are as good as none: what is left to choose by is rounding.
 NEGLIGIBLE = 1e-4
 # A candidate is given up where one, two, three folds leave it behind by these factors; one fold may be unlike others.
-HOPELESS = (2.5, 1.5, 1.25)
+HOPELESS = (2.0, 1.3, 1.2)
 # A fold is trained again where its training error is so many times the lowest one of the same candidate.
 STUCK = 2.0
 # Inputs this much larger than the held-out ones must not make a model diverge, as polynomials may out of range.
@@ -84,6 +84,7 @@ class Job:
         variant: which of several random starts.
         steps: where it ends; None for the trainer's own end.
         loss: training error above which it does not end there.
+        begin: the fold whose model it begins with; None for its own start.
     """
 
     recipe: Recipe
@@ -91,6 +92,7 @@ class Job:
     variant: int = 0
     steps: int | None = None
     loss: float = math.inf
+    begin: int | None = None
 
 
 class Trials:
@@ -112,6 +114,7 @@ class Trials:
         # As they were trained: what is written, so that a resumed race is the same.
         self._trained: dict[Job, Trial] = {}
         self._models: dict[Job, Model] = {}
+        self._own_errors: dict[Job, float] = {}
         self._iterations: dict[Job, int] = {}  # of the jobs that run
         self.planned = self.planned_final = 0
         self.seconds = 0.0
@@ -167,17 +170,25 @@ class Trials:
         return any(Job(recipe, k) in self.done for k in range(len(self.splits)))
 
     def race(self, candidates: Sequence[Recipe]) -> list[Recipe]:
-        """Try candidates fold by fold, those far behind the best of all so far not to the end; the best first."""
+        """Try candidates fold by fold, those far behind the best of all so far not to the end; the best first.
+
+        Linear ones are compared with each other: the best of them is what others must be better than.
+        """
         alive = list(candidates)
         for k in range(len(self.splits)):
             self.run([Job(recipe, k) for recipe in alive])
             self._repeat_stuck(alive)
             if self.session.interrupted.is_set():
                 break
-            tried = dict.fromkeys(job.recipe for job in self.done)
-            errors = {recipe: self.of(recipe, range(k + 1)).lowest for recipe in tried}
-            limit = HOPELESS[min(k, len(HOPELESS) - 1)] * max(min(errors.values(), default=np.inf), NEGLIGIBLE)
-            alive = [recipe for recipe in alive if errors.get(recipe, np.inf) <= limit or is_linear(recipe)]
+            errors = {recipe: self.of(recipe, range(k + 1)).lowest for recipe in {job.recipe for job in self.done}}
+            best = {
+                linear: min((e for r, e in errors.items() if is_linear(r) or not linear), default=np.inf)
+                for linear in (True, False)
+            }
+            limits = {
+                linear: HOPELESS[min(k, len(HOPELESS) - 1)] * max(error, NEGLIGIBLE) for linear, error in best.items()
+            }
+            alive = [recipe for recipe in alive if errors.get(recipe, np.inf) <= limits[is_linear(recipe)]]
         return sorted(alive, key=lambda recipe: self.of(recipe).lowest)
 
     def _repeat_stuck(self, candidates: Sequence[Recipe]) -> None:
@@ -210,6 +221,12 @@ class Trials:
             assert weights is not None
             self._models[job] = self.problem(job).model_with(weights)
         return self._models[job]
+
+    def own_error(self, job: Job) -> float:
+        """The error of a finished job on all training records, simulated like new ones; computed once."""
+        if job not in self._own_errors:
+            self._own_errors[job] = recipe_score(self.model(job), self.task.problem.split.train, job.recipe)
+        return self._own_errors[job]
 
     def _collect(self, running: dict[Future[Trial | None], Job]) -> None:
         """Wait for jobs, tell how it goes, and keep what is finished."""
@@ -255,7 +272,10 @@ class Trials:
     def _train(self, problem: Problem, job: Job) -> RunState | None:
         """Train to the end; the best of several random starts goes on after some iterations."""
         step, start = trainer_of(problem).step, problem.recipe.start
-        weights = self._best_start(problem, start.count) if isinstance(start, RandomDynamics) else None
+        if job.begin is not None:
+            weights = self.done[Job(job.recipe, job.begin)].weights
+        else:
+            weights = self._best_start(problem, start.count) if isinstance(start, RandomDynamics) else None
         run = self.session.begin(problem, weights)
         if problem.stop == 0:
             return dataclasses.replace(run, status=Status.COMPLETED)
@@ -325,7 +345,7 @@ def job_key(job: Job) -> str:
     structure, start = job.recipe.structure, job.recipe.start
     parts = (structure.order, structure.network, structure.hidden, structure.activation, bool(structure.nonlinear_g))
     independent = getattr(job.recipe.trainer, "independent", None)
-    return repr((*parts, start.kind, independent, job.fold, job.variant, job.steps, job.loss))
+    return repr((*parts, start.kind, independent, job.fold, job.variant, job.steps, job.loss, job.begin))
 
 
 def pool(curves: Sequence[FoldCurve]) -> FoldCurves:

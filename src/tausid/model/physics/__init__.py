@@ -4,6 +4,8 @@ A plant is a frozen dataclass derived from `AbstractPhysics`: fields that are a 
 constants; `derivative` and `output` are written in physical units. `fit(..., physics=CascadedTanks())` does the rest.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from tausid.model.physics._declare import (
     AbstractPhysics,
     Parameter,
@@ -13,7 +15,9 @@ from tausid.model.physics._declare import (
     restore_physics,
 )
 from tausid.model.physics._known import FittedParameter, KnownPart, Units
-from tausid.model.physics._plants import PLANTS, CascadedTanks, MassWithFriction, find_physics
+
+if TYPE_CHECKING:
+    from tausid.model.physics._plants import PLANTS, CascadedTanks, MassWithFriction, find_physics
 
 __all__ = [
     "PLANTS",
@@ -30,3 +34,12 @@ __all__ = [
     "find_physics",
     "restore_physics",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Plants that come with the package are read when one is asked for: few models have one."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from tausid.model.physics import _plants
+
+    return getattr(_plants, name)
