@@ -117,6 +117,7 @@ class Trials:
         self._own_errors: dict[Job, float] = {}
         self._iterations: dict[Job, int] = {}  # of the jobs that run
         self.planned = self.planned_final = 0
+        self.to_come = 0  # fits that are expected after the race at hand, final ones among them
         self.seconds = 0.0
         self._stored = {} if session.folder is None else load_trials(session.folder, task.problem)
         self._began = time.perf_counter()
@@ -137,10 +138,13 @@ class Trials:
         lengths = [len(record) for split in self.splits for record in split.validation]
         return min(lengths, default=0) // (2 * SAMPLES_PER_STATE)
 
-    def run(self, jobs: Sequence[Job]) -> None:
-        """Do all of these that are not done, side by side; after an interruption those that were finished count."""
+    def run(self, jobs: Sequence[Job], later: int = 0) -> None:
+        """Do all of these that are not done, side by side; after an interruption those that were finished count.
+
+        So many more are expected later in the same race.
+        """
         waiting = [job for job in jobs if job not in self.done]
-        self.planned = max(self.planned, len(self.done) + len(waiting))
+        self._plan(waiting, later)
         # One job per core: more threads within each of them would only wait for one another.
         with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(usable_cores()) as pool:
             running = {pool.submit(self._do, job): job for job in waiting}
@@ -151,6 +155,13 @@ class Trials:
                 raise
             finally:
                 self._save()
+
+    def _plan(self, waiting: Sequence[Job], later: int) -> None:
+        """The plan as it stands: what is done, what waits, and what is expected after it."""
+        final = [job for job in waiting if job.fold is None]
+        if final:
+            self.to_come, self.planned_final = 0, len(final) + sum(job.fold is None for job in self.done)
+        self.planned = len(self.done) + len(waiting) + later + self.to_come
 
     def of(self, recipe: Recipe, folds: Iterable[int] | None = None) -> FoldCurves:
         """What the trials of one candidate say together; infinite where one is missing."""
@@ -176,8 +187,9 @@ class Trials:
         """
         alive = list(candidates)
         for k in range(len(self.splits)):
-            self.run([Job(recipe, k) for recipe in alive])
-            self._repeat_stuck(alive)
+            later = len(alive) * (len(self.splits) - k - 1)
+            self.run([Job(recipe, k) for recipe in alive], later)
+            self._repeat_stuck(alive, later)
             if self.session.interrupted.is_set():
                 break
             errors = {recipe: self.of(recipe, range(k + 1)).lowest for recipe in {job.recipe for job in self.done}}
@@ -191,11 +203,11 @@ class Trials:
             alive = [recipe for recipe in alive if errors.get(recipe, np.inf) <= limits[is_linear(recipe)]]
         return sorted(alive, key=lambda recipe: self.of(recipe).lowest)
 
-    def _repeat_stuck(self, candidates: Sequence[Recipe]) -> None:
+    def _repeat_stuck(self, candidates: Sequence[Recipe], later: int) -> None:
         """Once more, from another start, what ended in a bad minimum: its training error is far above other folds'."""
         stuck = [job for recipe in candidates if not has_one_start(recipe) for job in self._stuck(recipe)]
         again = {job: dataclasses.replace(job, variant=1) for job in stuck}
-        self.run(list(again.values()))
+        self.run(list(again.values()), later)
         for job, other in again.items():
             if other in self.done and self.done[other].training_error < self.done[job].training_error:
                 self.done[job] = self.done[other]
