@@ -129,7 +129,7 @@ def test_a_model_knows_its_channels_and_its_folder_is_as_good_as_its_file(folder
 
 def test_other_names_are_mapped_on_purpose_and_refused_otherwise(folder, tmp_path, record, model):
     path = write(tmp_path / "b.csv", {"t": record.t, "p": record.u[:, 0], "l": record.y[:, 0]})
-    with pytest.raises(DataError, match="unknown column 'pump'"):
+    with pytest.raises(DataError, match="unknown column 'pump'.*that are the model's: --input NAME --output NAME"):
         printed("evaluate", folder, path)
     scores = json.loads(printed("evaluate", folder, path, "--input", "p", "--output", "l", "--json"))
     assert scores["rmse"]["level"] == pytest.approx(tausid.evaluate(model, record).rmse["level"], rel=1e-9)
@@ -179,6 +179,13 @@ def test_info_is_short_and_all_of_it_is_there_on_demand(folder):
         "training error level 0.0",
     ):
         assert words in text, words
+
+
+def test_info_counts_the_weights_of_a_linear_model(tmp_path):
+    """`dx/dt = A x + B u + a`, `y = C x + D u + c` with two states, an input and an output."""
+    quick = {**LIGHT, "structure.hidden": (), "structure.nonlinear_g": False, "trainer.iterations": 1}
+    tausid.fit(oscillator_record(200), nx=2, tau=2.0, seed=0, progress=None, settings=quick).model.save(tmp_path / "a")
+    assert "network linear; 12 weights" in " ".join(printed("info", tmp_path / "a").split())
 
 
 # Linear models

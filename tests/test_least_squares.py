@@ -54,6 +54,10 @@ class Linear:
     def residuals(self, theta, x0) -> list[np.ndarray]:
         return list(self._errors(theta, x0)[..., None])
 
+    def weighted(self, factors) -> Linear:
+        f = factors.reshape(self.b.shape)
+        return Linear(f[..., None] * self.A, f[..., None] * self.B, f * self.b)
+
     @property
     def dense(self) -> np.ndarray:
         """All errors as one matrix of (theta, x0 of the first record, ...)."""

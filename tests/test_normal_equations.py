@@ -295,7 +295,10 @@ def test_the_normal_equations_are_those_of_the_dense_jacobian(name, engine, monk
     residuals = np.concatenate(error.residuals(theta, x0))
     measured = made.samples.w > 0
     assert np.array_equal(~np.isnan(residuals), measured)
-    close(residuals[measured], (known.y - made.samples.y)[measured], "residuals")
+    close(residuals[measured], (made.samples.w * (known.y - made.samples.y))[measured], "residuals")
+    factors = np.random.default_rng(1).uniform(0.1, 1.0, residuals.shape)
+    close(error.weighted(factors).cost(theta, x0), np.nansum((factors * residuals) ** 2), "weighted cost")
+    close(error.cost(theta, x0), cost, "cost after another one was weighted")
 
 
 def test_the_grid_is_not_flat():

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 from pages import small_model
+from problems import wiener_record
 
+import tausid
 from tausid.training.progress import ProgressUpdate, TimeLeft, describe
 
 RUNNING = ProgressUpdate(10, 100, 0.04, 0.5, 0.25, 7, 0, 2.0, "running", "2 states, tanh, fold 1 of 3", "fit")
@@ -64,6 +66,15 @@ def test_the_time_left_comes_from_finished_work_and_counts_down_to_zero():
     assert clock.at(1111.0) == pytest.approx(2.0)  # another kind of work begins
 
 
+def test_the_total_that_is_shown_is_reached():
+    """Candidates that are given up leave the plan."""
+    updates: list[ProgressUpdate] = []
+    tausid.fit(wiener_record(240), seed=0, settings={"trainer.iterations": 4}, progress=updates.append)
+    last = updates[-1]
+    assert last.step == last.max_steps < updates[0].max_steps
+    assert last.work is not None and last.work[1] == 0
+
+
 def test_a_terminal_of_80_columns_shows_error_and_time_in_every_line():
     terminal, end = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
@@ -76,6 +87,8 @@ def test_a_terminal_of_80_columns_shows_error_and_time_in_every_line():
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written.decode())
     lines = [line for line in re.split(r"[\r\n]+", plain) if "/" in line]
     assert lines
+    done, planned = map(int, re.findall(r" (\d+)/(\d+)", lines[-1])[-1])
+    assert done == planned and " 0 s left" in lines[-1]
     for line in lines:
         assert len(line) <= 80
         assert re.search(r"(held out|training error) [\d.]+.* s left", line), line

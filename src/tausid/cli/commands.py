@@ -213,7 +213,8 @@ def order(
         return
     rows = [(str(n), f"{100 * error:.2f}", "<" if n == found.order else "") for n, error in found.errors.items()]
     print_columns(("states", "held-out error (% of deviation)", ""), rows)
-    print(f"{found.order} states: the fewest within 3 % of the best linear model. For a fit: --nx {found.order}")
+    states = f"{found.order} state{'s' * (found.order > 1)}"
+    print(f"{states}: the fewest within 3 % of the best linear model. For a fit: --nx {found.order}")
     if picture is not None:
         print(picture)
 

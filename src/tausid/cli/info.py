@@ -20,7 +20,8 @@ from tausid.results.summary import describe_model
 def describe_in_short(model: AnyModel, path: Path) -> dict[str, Any]:
     """What a person wants to know first: channels, size, clock, how it was made, and how good it is."""
     origin, space = model.provenance, model.state_space
-    weights = sum(array.size for array in named_arrays(space).values())
+    kinds = ("f.", "g.", "initial.") if model.structure.initial_state == "encoder" else ("f.", "g.")
+    weights = sum(array.size for name, array in named_arrays(space).items() if name.startswith(kinds))
     members = {"ensemble": f"{len(model.members)} models; the best:"} if isinstance(model, EnsembleModel) else {}
     trust = (origin.get("trust") or {}).get("distance")
     found = {

@@ -15,7 +15,7 @@ from tausid.data.inspection import like_time
 from tausid.data.readers import read_channels
 from tausid.data.records import Dataset, Record
 from tausid.data.sources import Columns, files_of, read_part
-from tausid.errors import ConfigError
+from tausid.errors import ConfigError, DataError
 from tausid.locks import only_writer
 from tausid.model.course import Simulation
 from tausid.model.ensembles import AnyModel
@@ -86,7 +86,12 @@ def read_for(
         columns = replace(columns, time=time, ts=None if time else model.ts)
         said = f"time {time!r}" if time else f"the training data's sampling time, {model.ts:g} s"
         print(f"note: {channels.name}: {said}; give --time or --ts if it is another", file=sys.stderr)
-    records = read_part(data, columns, part)
+    try:
+        records = read_part(data, columns, part)
+    except DataError as error:
+        if given.inputs or given.outputs or names >= {*model.input_names, *model.output_names}:
+            raise
+        raise DataError(f"{error} Or name the columns that are the model's: --input NAME --output NAME.") from None
     if not given.inputs and not given.outputs:
         return records
     return tuple(_mapped(record, model) for record in records)

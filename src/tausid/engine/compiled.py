@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -73,6 +73,15 @@ class Samples:
         steps = np.concatenate([np.append(step, 0.0) for step in dt])
         lengths = np.array([len(part) for part in u], np.int64)
         return cls(lengths, plain(np.concatenate(u)), np.where(known, together, 0.0), known.astype(float), steps)
+
+    def weighted(self, factors: Float[np.ndarray, "N ny"]) -> Samples:
+        """The same records with the error of each output times a factor."""
+        return replace(self, w=self.w * factors)
+
+    def residuals(self, y: Float[np.ndarray, "N ny"]) -> list[Float[np.ndarray, "_ ny"]]:
+        """Simulated minus measured outputs of each record, weighted; NaN where nothing was measured."""
+        errors = np.where(self.w > 0, self.w * (y - self.y), np.nan)
+        return np.split(errors, np.cumsum(self.lengths)[:-1])
 
     @cached_property
     def as_struct(self) -> _Samples:
@@ -238,10 +247,12 @@ class CompiledError:
     def residuals(
         self, theta: Float[np.ndarray, "P"], x0: Float[np.ndarray, "B nx"]
     ) -> list[Float[np.ndarray, "_ ny"]]:
-        """Simulated minus measured outputs of each record; NaN where nothing was measured."""
-        y = self.system.simulate(theta, x0, self.samples)[1]
-        errors = np.where(self.samples.w > 0, y - self.samples.y, np.nan)
-        return np.split(errors, np.cumsum(self.samples.lengths)[:-1])
+        """Simulated minus measured outputs of each record, weighted; NaN where nothing was measured."""
+        return self.samples.residuals(self.system.simulate(theta, x0, self.samples)[1])
+
+    def weighted(self, factors: Float[np.ndarray, "N ny"]) -> CompiledError:
+        """The same error with each of these residuals times a positive factor."""
+        return replace(self, samples=self.samples.weighted(factors))
 
 
 class OneStep:

@@ -56,4 +56,10 @@ class SquaredError(Protocol):
     def residuals(
         self, theta: Float[np.ndarray, "P"], x0: Float[np.ndarray, "B nx"]
     ) -> list[Float[np.ndarray, "_ ny"]]:
-        """Simulated minus measured outputs of each record; NaN where nothing was measured."""
+        """Simulated minus measured outputs of each record, weighted: the cost is the sum of their squares.
+
+        NaN where nothing was measured.
+        """
+
+    def weighted(self, factors: Float[np.ndarray, "N ny"]) -> SquaredError:
+        """The same error with each of these residuals times a positive factor."""

@@ -119,7 +119,7 @@ class Model:
         """Its networks in words."""
         structure = self.structure
         parts = {
-            "mlp": f"mlp, hidden {list(structure.hidden)}, {structure.activation}",
+            "mlp": f"mlp, hidden {list(structure.hidden)}, {structure.activation}" if structure.hidden else "linear",
             "polynomial": f"polynomial of degree {structure.degree}",
         }
         return " and ".join(text for kind, text in parts.items() if structure.network in (kind, "both"))

@@ -21,7 +21,7 @@ from tausid.model.ensembles import AnyModel, EnsembleModel
 from tausid.model.model import Model
 from tausid.training.holdout import Split
 from tausid.training.interruption import interruptible
-from tausid.training.problem import validation_score
+from tausid.training.problem import recipe_score
 from tausid.training.processes import LocalWorkers, usable_cores
 from tausid.training.progress import ProgressUpdate
 from tausid.training.result import FitResult
@@ -258,8 +258,7 @@ def _held_out(result: FitResult, split: Split) -> float:
         return float("inf")
     if result.folds is not None and result.folds.pooled:
         return result.folds.lowest
-    weights = result.recipe.trainer.output_weights
-    return validation_score(_single(result.model), split.validation, output_weights=weights)
+    return recipe_score(_single(result.model), split.validation, result.recipe)
 
 
 def _single(model: AnyModel) -> Model:

@@ -26,6 +26,7 @@ from tausid.shapes import Float
 from tausid.training.least_squares import Decay, Point, begin
 from tausid.training.parts import BY_RESIDUALS, EVIDENCE, LevenbergMarquardt
 from tausid.training.problem import Problem, mean_one
+from tausid.training.robust import reweighted
 
 # Deviation below which a state counts as at rest, and share of the others' below which a direction among them does.
 LEAST_SPREAD = 1e-3
@@ -58,6 +59,7 @@ class FullError:
         decay: what holds them back.
         places: of each record, which of the simulated points are its samples.
         encoder: fits a model's encoder to the states at all samples; None where initial states are free.
+        robust: whether errors that are far larger than usual count as if they were not.
     """
 
     squares: SquaredError
@@ -65,10 +67,15 @@ class FullError:
     decay: Decay
     places: tuple[np.ndarray, ...]
     encoder: Callable[[StateSpace, np.ndarray], StateSpace] | None = None
+    robust: bool = False
 
     def begin(self, model: StateSpace, x0: Float[np.ndarray, "B nx"]) -> Point:
         """The first point of a search, from a model and a guess of its initial states."""
-        return begin(self.squares, self.parameters.pack(model), x0, self.decay)
+        return self.at(begin(self.squares, self.parameters.pack(model), x0, self.decay))[1]
+
+    def at(self, point: Point) -> tuple[SquaredError, Point]:
+        """What an iteration from a point lowers, and the point with its cost by that."""
+        return reweighted(self.squares, point) if self.robust else (self.squares, point)
 
     def states(self, point: Point) -> Float[np.ndarray, "N nx"]:
         """States at the samples of all records, one after the other."""
@@ -107,7 +114,8 @@ def _make(problem: Problem) -> FullError:
         from tausid.training.start_encoder import encoder_fit
 
         encoder = encoder_fit(problem)
-    return FullError(squares, parameters, _decay(problem, parameters), places, encoder)
+    robust = problem.recipe.trainer.robust
+    return FullError(squares, parameters, _decay(problem, parameters), places, encoder, robust)
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,6 +31,7 @@ from tausid.training.least_squares import Decay, Point, begin, iterate
 from tausid.training.parts import Adam, FromLinear, RandomDynamics
 from tausid.training.problem import mean_one
 from tausid.training.recipe import Recipe
+from tausid.training.robust import reweighted
 from tausid.training.scan_error import ScanError
 from tausid.training.start_encoder import start_encoder
 from tausid.training.windows import make_windows
@@ -101,7 +102,7 @@ def fit_known(
     weights = mean_one(recipe.trainer.output_weights)
     samples, places = join_records(records, scaling, longest_step(recipe.integration, ts), integrator, weights)
     error = ScanError(model, _parameters_of(model), samples, integrator)
-    point = _minimize(error, physics)
+    point = _minimize(error, physics, robust=recipe.trainer.robust)
     states = error.states(point.theta, point.x0)
     fitted = error.unpack(point.theta).physics
     assert fitted is not None
@@ -136,7 +137,7 @@ def _parameters_of(model: StateSpace) -> Any:
     return eqx.tree_at(lambda m: m.physics.free, jax.tree.map(lambda _: False, model), True)
 
 
-def _minimize(error: ScanError, physics: AbstractPhysics) -> Point:
+def _minimize(error: ScanError, physics: AbstractPhysics, *, robust: bool) -> Point:
     """The parameters and initial states with the lowest error, from the start values on."""
     guess = np.array([state.start for state in physics.states.values()], float)
     x0, nothing = np.tile(guess, (len(error.samples.lengths), 1)), Decay()
@@ -149,7 +150,7 @@ def _minimize(error: ScanError, physics: AbstractPhysics) -> Point:
     for _ in range(MOST_ITERATIONS):
         if point.converged:
             break
-        point = iterate(error, point, nothing)
+        point = iterate(*(reweighted(error, point) if robust else (error, point)), nothing)
     return point
 
 

@@ -14,7 +14,7 @@ from tausid.shapes import Float
 from tausid.training.full_error import full_error
 from tausid.training.holdout import can_be_scored
 from tausid.training.least_squares import iterate
-from tausid.training.problem import Problem, validation_score
+from tausid.training.problem import Problem, recipe_score
 from tausid.training.result import HistoryRow
 from tausid.training.run_state import RunState, Status
 
@@ -50,7 +50,7 @@ def init(problem: Problem, weights: StateSpace | None = None) -> RunState:
 def step(problem: Problem, run: RunState) -> RunState:
     """One iteration, a validation now and then, and whether training ends."""
     began, error = time.perf_counter(), full_error(problem)
-    point, number = iterate(error.squares, run.inner, error.decay), run.step + 1
+    point, number = iterate(*error.at(run.inner), error.decay), run.step + 1
     enough = number >= problem.stop and point.cost <= problem.last_loss
     last = point.converged or enough or number >= problem.recipe.trainer.most
     run = dataclasses.replace(run, inner=point, step=number, seconds=run.seconds + time.perf_counter() - began)
@@ -91,11 +91,8 @@ def _score(problem: Problem, weights: StateSpace) -> float:
     short held-out stretches of a slow plant may seem to say so, as there is no time to drift away.
     """
     model, held_out = problem.model_with(weights), problem.split.validation
-    scores = [
-        validation_score(model, records, output_weights=problem.recipe.trainer.output_weights)
-        for records in (held_out, _own_records(problem))
-        if held_out and records
-    ]
+    several = (held_out, _own_records(problem))
+    scores = [recipe_score(model, records, problem.recipe) for records in several if held_out and records]
     return max(scores, default=float("nan"))
 
 

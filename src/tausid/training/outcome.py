@@ -44,6 +44,8 @@ def make_result(
     by_adam = isinstance(problem.recipe.trainer, Adam)
     message = _message_of_adam(problem, run, curves) if by_adam else _message_of_lm(problem, run, curves)
     message = f"{message} {describe_trust(trust)}".strip()
+    if problem.recipe.trainer.robust:
+        message += " The loss is robust: single errors far beyond the usual ones hardly count."
     return FitResult(
         model=best,
         last_model=last,

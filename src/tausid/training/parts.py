@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 from tausid.checks import check_choice, check_number, check_whole
 from tausid.errors import ConfigError
 from tausid.model.build import Weights
-from tausid.model.structure import Integration, Structure
+from tausid.model.structure import AUTO, Integration, Structure
 
 FULL = "full"  # a horizon as long as the longest record: full simulation error, eq. 3
 EVIDENCE = "evidence"  # a weight decay that the data decide
 PER_TAU, BY_RESIDUALS = "tau", "residuals"  # which samples count as independent
+SQUARES, ROBUST = "squares", "robust"  # how much large errors count
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,8 @@ class LevenbergMarquardt:
         independent: which samples the evidence counts: `tau`, one per time constant, or `residuals`, as many as the
             autocorrelation of the residuals says.
         output_weights: how much the squared error of each output counts, in training and validation; None is equally.
+        loss: in training and validation, `squares` of all errors, or `robust`, where errors beyond four usual ones
+            count as these; `auto` is robust where outputs have outliers.
 
     Raises:
         ConfigError: a setting breaks its rule.
@@ -123,18 +126,25 @@ class LevenbergMarquardt:
     decay: float | str = EVIDENCE
     independent: str = PER_TAU
     output_weights: tuple[float, ...] | None = None
+    loss: str = AUTO
 
     def __post_init__(self) -> None:
         check_whole("iterations", self.iterations, 1)
         if self.decay != EVIDENCE:
             check_number("decay", self.decay)
         check_choice("independent", self.independent, (PER_TAU, BY_RESIDUALS))
+        check_choice("loss", self.loss, (AUTO, SQUARES, ROBUST))
         _check_output_weights(self.output_weights)
 
     @property
     def most(self) -> int:
         """Most iterations."""
         return self.iterations
+
+    @property
+    def robust(self) -> bool:
+        """Whether errors far beyond the usual ones count less."""
+        return self.loss == ROBUST
 
 
 @dataclass(frozen=True)
@@ -218,6 +228,11 @@ class Adam:
     def most(self) -> int:
         """Most steps."""
         return self.steps
+
+    @property
+    def robust(self) -> bool:
+        """Whether errors far beyond the usual ones count less: they do not."""
+        return False
 
 
 @dataclass(frozen=True)

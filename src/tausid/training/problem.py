@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tausid.data.records import Record
-from tausid.model.evaluation import evaluate
+from tausid.model.evaluation import run_freely, score_simulation
 from tausid.model.model import Model
 from tausid.model.state_space import StateSpace
-from tausid.shapes import Float
 from tausid.training.holdout import Split
 from tausid.training.recipe import Recipe
+from tausid.training.robust import clipped_to
 
 T = TypeVar("T")
 
@@ -70,23 +70,30 @@ class Problem:
         return {}
 
 
+def recipe_score(model: Model, records: Sequence[Record], recipe: Recipe) -> float:
+    """`validation_score`, by the loss of a recipe's trainer."""
+    trainer = recipe.trainer
+    return validation_score(model, records, output_weights=trainer.output_weights, robust=trainer.robust)
+
+
 def validation_score(
     model: Model,
     records: Sequence[Record],
     *,
     output_weights: tuple[float, ...] | None,
-    deviation: Float[np.ndarray, "ny"] | None = None,
+    robust: bool = False,
 ) -> float:
     """Root mean squared free-run error over all records and outputs, each output normalized and weighted.
 
-    NaN without records, infinite where a simulation diverges.
+    With the robust loss errors count as in training. NaN without records, infinite where a simulation diverges.
     """
     if not records:
         return float("nan")
-    scores = [evaluate(model, record) for record in records]
+    runs = [run_freely(model, record, None) for record in records]
+    measured = clipped_to(runs, records) if robust else records
+    scores = [score_simulation(run, record) for run, record in zip(runs, measured, strict=True)]
     weights = mean_one(output_weights)
-    deviation = model.scaling.y_std if deviation is None else deviation
-    relative = [np.array(list(s.rmse.values())) / deviation for s in scores]
+    relative = [np.array(list(s.rmse.values())) / model.scaling.y_std for s in scores]
     squares = [np.mean(r**2 if weights is None else weights * r**2) for r in relative]
     return float(np.sqrt(np.average(squares, weights=[s.n_scored for s in scores])))
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tausid.data.clocks import has_one_clock, median_step, spans
+from tausid.data.outliers import find_outliers
 from tausid.data.records import Record, Records, as_records
 from tausid.data.scaling import Scaling
 from tausid.errors import ConfigError
@@ -26,6 +27,8 @@ from tausid.model.tau import Tau
 from tausid.training.holdout import Split, split_records
 from tausid.training.limits import resolve_limits
 from tausid.training.parts import (
+    ROBUST,
+    SQUARES,
     Adam,
     Folds,
     FromLinear,
@@ -126,6 +129,7 @@ def resolve(
     recipe = _resolve_states_of_tau(recipe, tau)
     split = split_records(recipe, records, validation=validation, test=test)
     recipe = _resolve_outputs(recipe, split.train)
+    recipe = _resolve_loss(recipe, split)
     recipe = _resolve_clock(recipe, split.train)
     recipe = _resolve_physics(recipe, plant, split.train)
     first = _resolve_network(recipe, held_out=bool(split.validation) or isinstance(recipe.holdout, Folds))
@@ -169,6 +173,16 @@ def _resolve_outputs(recipe: Recipe, records: Sequence[Record]) -> Recipe:
             f"`output_weights` must have one number per output; got {len(weights)} for {ny} outputs. Give {ny}."
         )
     return recipe.with_structure(output_limits=resolve_limits(recipe.structure.output_limits, records))
+
+
+def _resolve_loss(recipe: Recipe, split: Split) -> Recipe:
+    """Robust where outputs have outliers, by the rule of `look`."""
+    trainer = recipe.trainer
+    if not isinstance(trainer, LevenbergMarquardt) or trainer.loss != AUTO:
+        return recipe
+    outputs = [y for record in (*split.train, *split.validation) for y in record.y.T]
+    loss = ROBUST if any(len(find_outliers(y)) for y in outputs) else SQUARES
+    return dataclasses.replace(recipe, trainer=dataclasses.replace(trainer, loss=loss))
 
 
 def _resolve_clock(recipe: Recipe, records: Sequence[Record]) -> Recipe:

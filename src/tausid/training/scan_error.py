@@ -110,12 +110,15 @@ class ScanError:
     def residuals(
         self, theta: Float[np.ndarray, "P"], x0: Float[np.ndarray, "B nx"]
     ) -> list[Float[np.ndarray, "_ ny"]]:
-        """Simulated minus measured outputs of each record; NaN where nothing was measured."""
+        """Simulated minus measured outputs of each record, weighted; NaN where nothing was measured."""
         model, x = self.unpack(theta), self.states(theta, x0)
         with jax.enable_x64(True):
             y = np.asarray(model.output(x, self.samples.u))
-        errors = np.where(self.samples.w > 0, y - self.samples.y, np.nan)
-        return np.split(errors, np.cumsum(self.samples.lengths)[:-1])
+        return self.samples.residuals(y)
+
+    def weighted(self, factors: Float[np.ndarray, "N ny"]) -> ScanError:
+        """The same error with each of these residuals times a positive factor."""
+        return dataclasses.replace(self, samples=self.samples.weighted(factors))
 
     @cached_property
     def _program(self) -> _Program:

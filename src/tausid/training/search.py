@@ -103,9 +103,10 @@ def _affordable(task: Task) -> int:
 def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
     """The candidates that were tried to the end, the one that held-out data prefer first; none when interrupted."""
     first = [*first_candidates(task), *linear_candidates(task, trials.most_states)]
-    expected = len(first) + (4 if is_searched(task) else 0)
-    trials.planned, trials.planned_final = expected * len(trials.splits) + final_fits, final_fits
+    varied_later = 4 * len(trials.splits) if is_searched(task) else 0
+    trials.to_come, trials.planned_final = varied_later + final_fits, final_fits
     ranking = trials.race(first)
+    trials.to_come = final_fits
     linear, kinds = ([recipe for recipe in ranking if is_linear(recipe) == wanted] for wanted in (True, False))
     best = [kind for kind in kinds if trials.of(kind).lowest <= CLOSE * trials.of(kinds[0]).lowest][:KINDS_TO_VARY]
     varied = [*resized_candidates(task, best, linear, trials.most_states), *with_less_decay(task, best)]

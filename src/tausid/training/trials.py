@@ -26,7 +26,7 @@ from tausid.training.holdout import cut_folds
 from tausid.training.least_squares import iterate
 from tausid.training.parts import Folds, RandomDynamics
 from tausid.training.pooling import NEGLIGIBLE, geometric_mean, pool, value_at
-from tausid.training.problem import Problem, validation_score
+from tausid.training.problem import Problem, recipe_score
 from tausid.training.processes import usable_cores
 from tausid.training.progress import ProgressUpdate
 from tausid.training.recipe import Recipe
@@ -115,6 +115,7 @@ class Trials:
         self._own_errors: dict[Job, float] = {}
         self._iterations: dict[Job, int] = {}  # of the jobs that run
         self.planned = self.planned_final = 0
+        self.to_come = 0  # fits that are expected after the race at hand, final ones among them
         self.seconds = 0.0
         self._stored = {} if session.folder is None else load_trials(session.folder, task.problem)
         self._began = time.perf_counter()
@@ -135,10 +136,13 @@ class Trials:
         lengths = [len(record) for split in self.splits for record in split.validation]
         return min(lengths, default=0) // (2 * SAMPLES_PER_STATE)
 
-    def run(self, jobs: Sequence[Job]) -> None:
-        """Do all of these that are not done, side by side; after an interruption those that were finished count."""
+    def run(self, jobs: Sequence[Job], later: int = 0) -> None:
+        """Do all of these that are not done, side by side; after an interruption those that were finished count.
+
+        So many more are expected later in the same race.
+        """
         waiting = [job for job in jobs if job not in self.done]
-        self.planned = max(self.planned, len(self.done) + len(waiting))
+        self._plan(waiting, later)
         # One job per core: more threads within each of them would only wait for one another.
         with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(usable_cores()) as pool:
             running = {pool.submit(self._do, job): job for job in waiting}
@@ -149,6 +153,13 @@ class Trials:
                 raise
             finally:
                 self._save()
+
+    def _plan(self, waiting: Sequence[Job], later: int) -> None:
+        """The plan as it stands: what is done, what waits, and what is expected after it."""
+        final = [job for job in waiting if job.fold is None]
+        if final:
+            self.to_come, self.planned_final = 0, len(final) + sum(job.fold is None for job in self.done)
+        self.planned = len(self.done) + len(waiting) + later + self.to_come
 
     def of(self, recipe: Recipe, folds: Iterable[int] | None = None) -> FoldCurves:
         """What the trials of one candidate say together; infinite where one is missing."""
@@ -174,19 +185,20 @@ class Trials:
         """
         alive = list(candidates)
         for k in range(len(self.splits)):
-            self.run([Job(recipe, k) for recipe in alive])
-            self._repeat_stuck(alive)
+            later = len(alive) * (len(self.splits) - k - 1)
+            self.run([Job(recipe, k) for recipe in alive], later)
+            self._repeat_stuck(alive, later)
             if self.session.interrupted.is_set():
                 break
             errors = {recipe: self.of(recipe, range(k + 1)).lowest for recipe in {job.recipe for job in self.done}}
             alive = [recipe for recipe in alive if not _hopeless(recipe, errors, k)]
         return sorted(alive, key=lambda recipe: self.of(recipe).lowest)
 
-    def _repeat_stuck(self, candidates: Sequence[Recipe]) -> None:
+    def _repeat_stuck(self, candidates: Sequence[Recipe], later: int) -> None:
         """Once more, from another start, what ended in a bad minimum: its training error is far above other folds'."""
         stuck = [job for recipe in candidates if not has_one_start(recipe) for job in self._stuck(recipe)]
         again = {job: dataclasses.replace(job, variant=1) for job in stuck}
-        self.run(list(again.values()))
+        self.run(list(again.values()), later)
         for job, other in again.items():
             if other in self.done and self.done[other].training_error < self.done[job].training_error:
                 self.done[job] = self.done[other]
@@ -216,8 +228,7 @@ class Trials:
     def own_error(self, job: Job) -> float:
         """The error of a finished job on all training records, simulated like new ones; computed once."""
         if job not in self._own_errors:
-            weights, records = job.recipe.trainer.output_weights, self.task.problem.split.train
-            self._own_errors[job] = validation_score(self.model(job), records, output_weights=weights)
+            self._own_errors[job] = recipe_score(self.model(job), self.task.problem.split.train, job.recipe)
         return self._own_errors[job]
 
     def _collect(self, running: dict[Future[Trial | None], Job]) -> None:
@@ -286,7 +297,7 @@ class Trials:
         for done in range(SCREENED[1]):
             if done == SCREENED[0]:
                 points = sorted(points, key=lambda point: point.cost)[: (count + 1) // 2]
-            points = [p if p.converged else iterate(error.squares, p, error.decay) for p in points]
+            points = [p if p.converged else iterate(*error.at(p), error.decay) for p in points]
             if self.session.interrupted.is_set():
                 break
         return error.model(min(points, key=lambda point: point.cost))

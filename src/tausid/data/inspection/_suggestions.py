@@ -108,7 +108,7 @@ def suggest_samples(report: ChannelReport, data: Channels) -> list[str]:
         named = f" {shlex.quote(report.name)}" if report.role == "input" else ""
         said.append(
             f"{report.name} has {_count(len(report.outliers), 'outlier')}, far from neighbours and range, at "
-            f'{_rows(report.outliers, data)}. A few of them spoil a fit. To leave them out: --prepare "drop-outliers'
+            f'{_rows(report.outliers, data)}. To leave them out: --prepare "drop-outliers'
             f'{named}".'
         )
     return said
