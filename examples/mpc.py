@@ -48,7 +48,7 @@ def control(model: tausid.Model, wanted: np.ndarray) -> tuple[np.ndarray, np.nda
     before = np.random.default_rng(0).uniform(2.0, 3.5, 60)
     response = tausid.datasets.tanks_response(before, ts=TS)
     x = model.simulate(tausid.Record.from_arrays(before, response, ts=TS)).x[-1]
-    functions = tausid.export.to_casadi(tausid.export.describe(model))
+    functions = tausid.export.to_casadi(model)
     solve = make_controller(functions, len(x))
     lowest, highest = np.repeat([PUMP[0], 0.0], HORIZON), np.repeat([PUMP[1], np.inf], HORIZON)
     below, over = np.repeat([-RATE, -np.inf], HORIZON), np.repeat([RATE, HIGHEST], HORIZON)

@@ -165,6 +165,43 @@ def test_the_first_hour_prints_what_it_shows(few_iterations, tmp_path, monkeypat
         assert (tmp_path / name).stat().st_size > 5000
 
 
+RUN_HERE = [page for page in PAGES if page.startswith("howto/") and page != "howto/cluster.md" and blocks(page, "sh")]
+
+
+@pytest.mark.parametrize("page", RUN_HERE)
+def test_commands_of_the_how_to_pages_run(page, tmp_path, monkeypatch):
+    """With the files that they name, and short fits; those of a cluster need one."""
+    monkeypatch.chdir(tmp_path)
+    write_logs(tmp_path, spoilt=page == "howto/missing_samples.md")
+    make = tausid.recipes.NAMES["default"]
+    monkeypatch.setitem(tausid.recipes.NAMES, "default", lambda: cheapen(make(nx=2)))
+    monkeypatch.setattr("tausid.results.report.write_report", lambda folder: folder)  # pictures take most of the time
+    for block in blocks(page, "sh"):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if words:
+                assert words[0] == "tausid", line
+                assert commands.printed(*words[1:]), line
+
+
+def write_logs(folder, *, spoilt):
+    """Records of tanks, under every name that the pages use; `spoilt` ones lack inputs and have marks for nothing."""
+    for i, name in enumerate(
+        ["log", "monday", "tuesday", "friday", "training/a", "training/b", "held_out/c", "test/d"]
+    ):
+        record = tausid.datasets.simulate_tanks(seed=i, samples=150).train
+        u, y = (values[:, 0].astype(str) for values in (record.u, record.y))
+        if spoilt:
+            u[70], y[40:43] = "", "-999"
+        other = record.u[::-1, 0].astype(str)
+        columns = {"t": record.t.astype(str)} | dict.fromkeys(("pump", "feed", "left_pump"), u)
+        columns |= dict.fromkeys(("steam", "right_pump"), other) | dict.fromkeys(("level", "left_level"), y)
+        columns["right_level"] = y[::-1]
+        path = folder / f"{name}.csv"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("\n".join(map(",".join, [list(columns), *zip(*columns.values(), strict=True)])))
+
+
 def run_words(words):
     """A line of the first hour within this process."""
     if words[0] == "tausid":
@@ -264,6 +301,8 @@ def named(usage):
 def test_the_study_is_one(tmp_path):
     spec = parse_spec(tomllib.loads("\n".join(blocks("studies.md", "toml"))), folder=tmp_path)
     assert len(spec.runs()) == 3 * 20 * 11
+    spec = parse_spec(tomllib.loads("\n".join(blocks("howto/cluster.md", "toml"))), folder=tmp_path)
+    assert len(spec.runs()) == 20 * 4
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "experiments").rglob("study.toml")), ids=lambda path: path.parent.name)

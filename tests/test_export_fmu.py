@@ -65,7 +65,7 @@ def references(d: Description) -> tuple[list[int], ...]:
 
 @needs_compiler
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("case", ["tanh", "both", "autonomous", "mass", "ensemble"])
+@pytest.mark.parametrize("case", ["leaky", "tanh", "cubic", "both", "autonomous", "mass", "ensemble"])
 def test_the_validator_finds_nothing_and_co_simulation_reproduces_the_interpreter(case, version, tmp_path):
     model, record = make_ensemble(3) if case == "ensemble" else make_model(case)
     description = describe(model if case == "ensemble" else hostile(model, record))

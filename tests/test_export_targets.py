@@ -132,6 +132,37 @@ def test_hostile_names_are_said_where_they_do_no_harm(tmp_path):
     assert f'y(2): "{HOSTILE[-1]}"' in described_channels
 
 
+@pytest.mark.parametrize("case", FEW)
+def test_python_control_has_the_equations_of_the_interpreter(case):
+    pytest.importorskip("control")
+    description = described(case)
+    check, system = make_check(description, long_steps=False), to_control(description)
+    u = check.u if description.nu else np.zeros((len(check.t), 1))  # python-control has one input at least
+    slopes = interpreter.evaluate(description.f, check.x, check.u)
+    for of, expected in ((system.dynamics, slopes), (system.output, check.y)):
+        got = np.array([of(0.0, *now) for now in zip(check.x, u, strict=True)])
+        assert error(got, expected) <= TOLERANCE
+    if description.nu:
+        linear = to_state_space(description, check.x[3], check.u[3])
+        A, B = interpreter.jacobian(description.f, check.x[3], check.u[3])
+        np.testing.assert_allclose(np.hstack([linear.A, linear.B]), np.hstack([A, B]), rtol=1e-12)
+
+
+def test_functions_take_the_model_itself():
+    """As `control` does; a description is what they have computed with before."""
+    pytest.importorskip("control")
+    pytest.importorskip("casadi")
+    pytest.importorskip("onnx")
+    model, record = make_model("tanh")
+    x, u, description = np.full(3, 0.2), record.u[0], describe(model)
+    assert describe(description) is description
+    assert to_onnx(model)["f"] == to_onnx(description)["f"]
+    slopes = [np.asarray(to_casadi(of)["f"](x, u)).ravel() for of in (model, description)]
+    slopes += [to_control(of).dynamics(0.0, x, u) for of in (model, description)]
+    assert all(error(slope, slopes[0]) <= TOLERANCE for slope in slopes)
+    np.testing.assert_array_equal(to_state_space(model, x, u).A, to_state_space(description, x, u).A)
+
+
 @pytest.mark.parametrize("case", ["cubic", "autonomous"])
 def test_python_control_simulates_and_linearizes_the_same_system(case):
     control = pytest.importorskip("control")

@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tausid.errors import ConfigError, MissingExtraError
-from tausid.export.description import Description
+from tausid.export.description import Description, describe
 from tausid.export.interpreter import evaluate, jacobian
 from tausid.export.names import identifiers
+from tausid.model.ensembles import AnyModel
 from tausid.shapes import ArrayLike
 
 if TYPE_CHECKING:
     import control
 
 
-def to_control(description: Description, *, name: str = "model") -> control.NonlinearIOSystem:
+def to_control(model: AnyModel | Description, *, name: str = "model") -> control.NonlinearIOSystem:
     """A nonlinear input/output system of python-control in continuous time.
 
     Args:
-        description: the model.
+        model: the model, an ensemble, or the description of one.
         name: what the system is called.
 
     Returns:
@@ -30,6 +31,7 @@ def to_control(description: Description, *, name: str = "model") -> control.Nonl
     Raises:
         MissingExtraError: python-control is not installed.
     """
+    description = describe(model)
     return _library().nlsys(
         lambda t, x, u, params: evaluate(description.f, x, u[: description.nu]),
         lambda t, x, u, params: evaluate(description.g, x, u[: description.nu]),
@@ -38,11 +40,11 @@ def to_control(description: Description, *, name: str = "model") -> control.Nonl
     )
 
 
-def to_state_space(description: Description, x: ArrayLike, u: ArrayLike) -> control.StateSpace:
+def to_state_space(model: AnyModel | Description, x: ArrayLike, u: ArrayLike) -> control.StateSpace:
     """The linearization at a state and an input as a `StateSpace` of python-control.
 
     Args:
-        description: the model.
+        model: the model, an ensemble, or the description of one.
         x: the state, normalized.
         u: the inputs, in physical units.
 
@@ -53,6 +55,7 @@ def to_state_space(description: Description, x: ArrayLike, u: ArrayLike) -> cont
         ConfigError: the model has no inputs.
         MissingExtraError: python-control is not installed.
     """
+    description = describe(model)
     if not description.nu:
         raise ConfigError(
             "a model must have inputs to be a `StateSpace` of python-control; this one has none. "

@@ -73,11 +73,12 @@ class Description:
         return self.g.size
 
 
-def describe(model: AnyModel) -> Description:
+def describe(model: AnyModel | Description) -> Description:
     """Describe a model by plain arrays and operations, in double precision.
 
     Args:
-        model: a model, or an ensemble: its members side by side, and the trimmed mean of their outputs.
+        model: a model, or an ensemble: its members side by side, and the trimmed mean of their outputs. A description
+            is given back.
 
     Returns:
         The description.
@@ -86,6 +87,8 @@ def describe(model: AnyModel) -> Description:
         ConfigError: members that are integrated in different ways, or known equations with a function that has no
             counterpart in the targets.
     """
+    if isinstance(model, Description):
+        return model
     members = model.members if isinstance(model, EnsembleModel) else (model,)
     first = members[0]
     stepper, substeps, longest = _integration(members)

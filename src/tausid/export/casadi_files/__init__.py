@@ -10,9 +10,10 @@ import numpy as np
 
 from tausid.errors import MissingExtraError
 from tausid.export.check import write_functions_check
-from tausid.export.description import Description, step_function
+from tausid.export.description import Description, describe, step_function
 from tausid.export.names import channel_lines
 from tausid.export.operations import Function
+from tausid.model.ensembles import AnyModel
 from tausid.storage import write_bytes
 
 if TYPE_CHECKING:
@@ -31,11 +32,11 @@ def write_casadi(description: Description, name: str, folder: Path) -> list[Path
     return [*files, *write_functions_check(folder, HERE, description, name=name, channels=channels)]
 
 
-def to_casadi(description: Description) -> dict[str, casadi.Function]:
-    """CasADi functions of a description.
+def to_casadi(model: AnyModel | Description) -> dict[str, casadi.Function]:
+    """CasADi functions of a model.
 
     Args:
-        description: the model.
+        model: the model, an ensemble, or the description of one.
 
     Returns:
         `f` (x, u -> dx), `g` (x, u -> y) and `step` (x, u, u_next, dt -> x_next), by name.
@@ -50,6 +51,7 @@ def to_casadi(description: Description) -> dict[str, casadi.Function]:
             'CasADi functions need casadi, which is not installed. Install it with pip install "tausid[export]".'
         ) from None
 
+    description = describe(model)
     x, u, u_next = (
         casadi.SX.sym(*size) for size in (("x", description.nx), ("u", description.nu), ("w", description.nu))
     )

@@ -9,9 +9,10 @@ import numpy as np
 
 from tausid.errors import MissingExtraError
 from tausid.export.check import write_functions_check
-from tausid.export.description import Description, step_function
+from tausid.export.description import Description, describe, step_function
 from tausid.export.names import channel_lines
 from tausid.export.operations import Function
+from tausid.model.ensembles import AnyModel
 from tausid.storage import write_bytes
 
 if TYPE_CHECKING:
@@ -36,11 +37,11 @@ def write_onnx(description: Description, name: str, folder: Path) -> list[Path]:
     return [*files, *write_functions_check(folder, HERE, description, name=name)]
 
 
-def to_onnx(description: Description, *, dtype: type = np.float64) -> dict[str, ModelProto]:
-    """ONNX models of a description; the inputs u and u_next are left out where the model has none.
+def to_onnx(model: AnyModel | Description, *, dtype: type = np.float64) -> dict[str, ModelProto]:
+    """ONNX models of a model; the inputs u and u_next are left out where it has none.
 
     Args:
-        description: the model.
+        model: the model, an ensemble, or the description of one.
         dtype: `np.float64` or `np.float32`.
 
     Returns:
@@ -49,6 +50,7 @@ def to_onnx(description: Description, *, dtype: type = np.float64) -> dict[str, 
     Raises:
         MissingExtraError: onnx is not installed.
     """
+    description = describe(model)
     u = {"u": description.nu} if description.nu else {}
     both = {**u, **({"u_next": description.nu} if u else {}), "dt": 1}
     return {
