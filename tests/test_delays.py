@@ -15,7 +15,7 @@ from tausid.model.arrays import named_arrays
 from tausid.results.runs import Run
 from tausid.storage import write_arrays
 
-QUICK = {"structure.hidden": (3,), "trainer.iterations": 10, "search": "fixed", "structure.nx": 2}
+QUICK = {"structure.hidden": (3,), "trainer.iterations": 15, "search": "fixed", "structure.nx": 2}
 
 
 def delayed_lag(samples: int, delays: tuple[int, ...], *, noise: float = 0.0, seed: int = 0, ts: float = 0.5) -> Record:

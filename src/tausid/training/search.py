@@ -178,22 +178,17 @@ def _final_fits(trials: Trials, finalists: Sequence[Recipe], count: int) -> list
 def _again_from_folds(trials: Trials, jobs: Sequence[Job]) -> list[Job]:
     """Fits that ended in a worse minimum than the folds are made once more, from the fold with the lowest training
     error; the better one of both counts."""
-    again = {}
+    done, again = trials.done, {}
     for job in jobs:
         folds = _folds_of(trials, job.recipe)
-        if job in trials.done and folds and trials.done[job].training_error > STUCK * math.sqrt(job.loss):
-            best = min(folds, key=lambda fold: trials.done[fold].training_error)
+        if job in done and folds and done[job].training_error > STUCK * math.sqrt(job.loss):
+            best = min(folds, key=lambda fold: done[fold].training_error)
             again[job] = dataclasses.replace(job, variant=0, begin=best.fold)
     trials.run(list(dict.fromkeys(again.values())))
-    better = [
-        again[job]
-        if job in again
-        and again[job] in trials.done
-        and trials.done[again[job]].training_error < trials.done[job].training_error
-        else job
-        for job in jobs
-    ]
-    return list(dict.fromkeys(better))
+    better = {
+        job: new for job, new in again.items() if new in done and done[new].training_error < done[job].training_error
+    }
+    return list(dict.fromkeys(better.get(job, job) for job in jobs))
 
 
 def _final(trials: Trials, recipe: Recipe, variant: int = 0) -> Job:
