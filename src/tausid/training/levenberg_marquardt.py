@@ -63,16 +63,18 @@ def step(problem: Problem, run: RunState) -> RunState:
     seconds = run.seconds + time.perf_counter() - began
     row = HistoryRow(number, point.cost, now, float("nan"), problem.initial_model.tau, seconds)
     run = dataclasses.replace(run, weights=weights, history=(*run.history, row), seconds=seconds)
-    if not last and not _creeps(run, CREEPING_TRIAL if problem.trial else CREEPING):
+    if not last and not _creeps(problem, run):
         return run
     # Without a finite start there is no better point; without a finite score none that can be told to be good.
     simulates = np.isfinite(point.cost) and (not validated or np.isfinite(run.best_score))
     return dataclasses.replace(run, status=Status.COMPLETED if simulates else Status.DIVERGED)
 
 
-def _creeps(run: RunState, share: float) -> bool:
-    if run.step < FEWEST or len(run.history) < 2:
+def _creeps(problem: Problem, run: RunState) -> bool:
+    """Whether next to nothing is gained any more; a final fit takes the iterations that folds chose all the same."""
+    if run.step < max(FEWEST, problem.last_step or 0) or len(run.history) < 2:
         return False
+    share = CREEPING_TRIAL if problem.trial else CREEPING
     before, now = run.history[-2].loss, run.history[-1].loss
     return before - now < share * now
 
