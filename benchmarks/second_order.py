@@ -168,6 +168,7 @@ def instructions() -> dict[str, float] | None:
     here = Path(__file__).parent
     source = here.parent / "src/tausid/engine/csrc/second_order.cpp"
     flags = ["-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-mavx2", "-mfma"]
+    flags += ["-fno-tree-vectorize"]
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "instructions"
         sources = [str(source), str(here / "instructions.cpp")]

@@ -28,6 +28,6 @@ if has avx512f avx512dq avx512bw avx512vl; then
 fi
 $compiler $flags $sets sanitize.cpp "$out"/kernel_*.o -o "$out/sanitize"
 "$out/sanitize"
-$compiler $flags $sets sanitize_second_order.cpp $sources/second_order_calls.cpp "$out"/second_order_*.o -pthread -o "$out/second"
+$compiler $flags $sets sanitize_second_order.cpp $sources/second_order_calls.cpp $sources/recursion.cpp "$out"/second_order_*.o -pthread -o "$out/second"
 "$out/second"
 echo "clean"

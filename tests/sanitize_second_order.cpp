@@ -11,6 +11,7 @@ using namespace tausid::second_order;
 extern "C" int tausid_simulate(int, const System*, const double*, const double*, const Samples*, double*, double*, double*);
 extern "C" int tausid_normal(int, const System*, int, const double*, const double*, const Samples*, int, const Sums*);
 extern "C" int tausid_lanes(int, int);
+extern "C" int tausid_recursion(int64_t, int64_t, int64_t, const double*, const double*, const double*, double*);
 
 namespace {
 
@@ -80,9 +81,22 @@ int check(int isa, int round) {
   return tausid_simulate(isa, &s, theta.data(), x0.data(), &d, nullptr, nullptr, &cost) == 1 ? 0 : 7;
 }
 
+int check_recursion() {
+  for (int64_t n : {1, 3})
+    for (int64_t K : {0, 1, 5})
+      for (int64_t N : {0, 1, 7}) {
+        std::vector<double> A = numbers(size_t(n * n), 0.5), drive = numbers(size_t(n * K * N), 1.0);
+        std::vector<double> x0 = numbers(size_t(n * K), 1.0), x(size_t(n * K * N));
+        if (tausid_recursion(n, K, N, A.data(), drive.data(), x0.data(), x.data())) return 1;
+        if (N && K && x[size_t((n * K - 1) * N)] != x0[size_t(n * K - 1)]) return 2;
+      }
+  return tausid_recursion(0, 1, 1, nullptr, nullptr, nullptr, nullptr) == 1 ? 0 : 3;
+}
+
 }  // namespace
 
 int main() {
+  if (int failed = check_recursion()) return std::printf("recursion: check %d failed\n", failed);
   for (int isa = 0; isa < 3; isa++)
     for (int round = 0; tausid_lanes(isa, 8) && round < 150; round++)
       if (int failed = check(isa, round)) return std::printf("second order: check %d failed, instruction set %d, round %d\n", failed, isa, round);

@@ -19,7 +19,7 @@ SOURCE = Path(tausid.__file__).parent
 # Each room may import only rooms before it: data flow in one direction.
 ROOMS = [
     "errors", "checks", "display", "schema", "storage", "locks", "shapes",
-    "data", "linear", "engine", "model", "training", "results", "export", "control", "study", "cli",
+    "data", "engine", "linear", "model", "training", "results", "export", "control", "study", "cli",
 ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from tausid.model.tau import Tau
 from tausid.training import levenberg_marquardt
 from tausid.training.fitting import change_recipe
 from tausid.training.holdout import Split, cut_folds, stretch
+from tausid.training.jobs import endures
 from tausid.training.levenberg_marquardt import VALIDATED
 from tausid.training.outcome import describe_trust, make_result
 from tausid.training.parts import Folds, Given, LastShare, PaperTestHalf
@@ -23,7 +24,6 @@ from tausid.training.problem import Problem, validation_score
 from tausid.training.resolve import Task, _resolve_states_of_tau, resolve, resolve_holdout
 from tausid.training.result import FoldCurve, FoldCurves, HistoryRow, Trust
 from tausid.training.run_state import RunState, Status
-from tausid.training.trials import endures
 
 # A network that bends from the start.
 BENT = {"structure.nx": 2, "structure.hidden": (3,), "structure.activation": "tanh", "start.nonlinear": "random",

@@ -14,10 +14,10 @@ from scipy.linalg import block_diag, solve_discrete_lyapunov
 from scipy.signal import cont2discrete, dlsim, lfilter, lsim
 
 from tausid.data.records import Record
+from tausid.engine.recursion import filter_states, simulate_states
 from tausid.errors import ConfigError, DataError
 from tausid.linear import LinearModel, estimate_bla, estimate_frf
 from tausid.linear._convert import lacks_counterpart, to_continuous
-from tausid.linear._filter import filter_states, simulate_states
 from tausid.linear._output_error import Chart, _Search
 from tausid.linear._subspace import Signals, keep_modes, move_inside
 
@@ -79,9 +79,13 @@ def cascaded_tanks() -> Record:
         block_diag([[0.8, 0.5], [-0.5, 0.8]], 0.99) + np.triu(np.ones((3, 3)), 2),  # complex poles
     ],
 )
-def test_recursion_equals_plain_loop(matrix: np.ndarray) -> None:
+@pytest.mark.parametrize("signals", [0, 1, 4, 5])  # the library takes four at a time
+@pytest.mark.parametrize("compiled", [True, False])
+def test_recursion_equals_plain_loop(matrix: np.ndarray, signals: int, compiled: bool, monkeypatch) -> None:
+    if not compiled:
+        monkeypatch.setenv("TAUSID_NO_FUSED", "1")
     rng = np.random.default_rng(0)
-    drive, x = rng.standard_normal((3, 2, 60)), rng.standard_normal((3, 2))
+    drive, x = rng.standard_normal((3, signals, 60)), rng.standard_normal((3, signals))
     fast = filter_states(matrix, drive, x)
     for k in range(60):
         # Both do the same sums in another order: rounding only, amplified by the defective block's growth.

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import multiprocessing
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -32,13 +35,15 @@ from tausid.training.checkpoint import StoredTrial, load_trials, save_trials
 from tausid.training.consensus import FAR, Consensus, compare
 from tausid.training.driver import Session
 from tausid.training.full_error import full_error
+from tausid.training.jobs import Job, Trial, job_key
 from tausid.training.parts import Folds, Given, LevenbergMarquardt, RandomDynamics
 from tausid.training.pooling import pool
+from tausid.training.processes import LocalWorkers
 from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task, resolve
 from tausid.training.result import FoldCurve, FoldCurves
 from tausid.training.search import _clearly_better
-from tausid.training.trials import Job, Trial, Trials, job_key
+from tausid.training.trials import Trials
 
 # A search that ends within seconds: small networks of two states, two folds.
 SMALL = {"structure.hidden": (3,), "trainer.iterations": 12, "holdout": Folds(2)}
@@ -202,7 +207,7 @@ def test_a_fold_in_a_bad_minimum_is_trained_once_more_from_another_start():
     class Stuck(Trials):
         def _do(self, job: Job) -> Trial:
             error = 5.0 * trials.STUCK if job.fold == 1 and not job.variant else 1.0
-            return Trial(FoldCurve((0,), (error,), 10, 0.1, (error**2,)), task.problem.first_weights)
+            return Trial(FoldCurve((0,), (error,), 10, 0.1, (error**2,)), task.problem.initial_model)
 
     tried = Stuck(task, quiet())
     tried.race([linear, candidate])
@@ -219,10 +224,10 @@ def test_a_race_with_a_stuck_fold_goes_on_as_it_was(tmp_path):
         def _do(self, job: Job) -> Trial:
             stored = self._stored.get(job_key(job))
             if stored is not None:
-                return Trial(stored.curve, task.problem.first_weights)
+                return Trial(stored.curve, task.problem.initial_model)
             stuck = job.recipe == first and job.fold == 0 and not job.variant
             error = 5.0 * trials.STUCK if stuck else 1.0 + (job.recipe == second)
-            return Trial(FoldCurve((0,), (error,), 10, 0.1, (error**2,)), task.problem.first_weights)
+            return Trial(FoldCurve((0,), (error,), 10, 0.1, (error**2,)), task.problem.initial_model)
 
     whole = Stuck(task, quiet(tmp_path))
     ranking = whole.race([first, second])
@@ -434,6 +439,67 @@ def test_the_number_of_workers_does_not_change_a_bit(whole, workers, monkeypatch
     assert same(result.model, whole[0].model) and result.trust == whole[0].trust
 
 
+@pytest.fixture
+def in_processes(monkeypatch) -> None:
+    """Jobs are done by two processes, however small they are."""
+    monkeypatch.setattr(trials, "WORTH_PROCESSES", 0)
+    monkeypatch.setattr(trials, "usable_cores", lambda: 2)
+
+
+def test_processes_give_the_same_bits_as_threads_and_none_is_left(whole, in_processes):
+    said: list = []
+    result = quick_fit(progress=said.append)
+    assert same(result.model, whole[0].model) and result.trust == whole[0].trust
+    assert len(said) == len(whole[1])
+    deadline = time.monotonic() + 10.0
+    while multiprocessing.active_children() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not multiprocessing.active_children()
+
+
+def test_a_process_that_dies_costs_nothing(whole, in_processes, monkeypatch):
+    submit, killed = LocalWorkers.submit, []
+
+    def kill_first(self, *arguments):
+        future = submit(self, *arguments)
+        if not killed:
+            killed.extend(multiprocessing.active_children())
+            killed[0].kill()
+        return future
+
+    monkeypatch.setattr(LocalWorkers, "submit", kill_first)
+    assert same(quick_fit().model, whole[0].model) and killed
+
+
+def test_ctrl_c_ends_processes_and_a_resumed_search_is_the_same(whole, in_processes, tmp_path):
+    pressed: list[float] = []
+
+    def press(update) -> None:
+        if update.step == 3 and not pressed:
+            pressed.append(time.monotonic())
+            signal.raise_signal(signal.SIGINT)
+
+    result = quick_fit(progress=press, out=tmp_path)
+    assert result.status == "interrupted" and time.monotonic() - pressed[0] < 5.0  # a second on an idle machine
+    assert same(quick_fit(out=tmp_path, resume=True).model, whole[0].model)
+
+
+def test_a_program_needs_no_guard_for_processes(tmp_path):
+    """Processes do not import the program that fits: it would fit again in each of them."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import tausid\n"
+        "from tausid.training import trials\n"
+        "trials.WORTH_PROCESSES, trials.usable_cores = 0, lambda: 2\n"
+        "print('begin')\n"
+        "data = tausid.datasets.simulate_tanks(samples=200, seed=0)\n"
+        "settings = {'structure.hidden': (2,), 'trainer.iterations': 2, 'holdout': tausid.Folds(2)}\n"
+        "print(tausid.fit(data.train, seed=0, nx=1, settings=settings, progress=None).status)\n"
+    )
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.split() == ["begin", "completed"] and not done.stderr
+
+
 def test_another_seed_gives_another_model(whole):
     assert not same(quick_fit(seed=1).model, whole[0].model) or is_linear(whole[0].recipe)
 
@@ -502,7 +568,7 @@ def test_a_final_fit_in_a_worse_minimum_than_the_folds_begins_once_more_from_one
 
         def _do(self, job: Job) -> Trial:
             error = 0.5 if job.begin is not None else 3.0 if job.fold is None else 0.9 if job.fold == 1 else 1.0
-            return Trial(FoldCurve((0,), (error,), 10, 0.1, (error**2,)), task.problem.first_weights)
+            return Trial(FoldCurve((0,), (error,), 10, 0.1, (error**2,)), task.problem.initial_model)
 
     tried = Worse(task, quiet())
     tried.race([candidate])
@@ -521,7 +587,7 @@ def test_a_fit_that_begins_from_a_fold_begins_with_its_model():
     tried.run([Job(candidate, 0)])
     job = Job(candidate, None, 0, 1, begin=0)
     tried.run([job])
-    at_start = full_error(tried.problem(job)).begin(tried.done[Job(candidate, 0)].weights, np.zeros((1, 2))).cost
+    at_start = full_error(tried.problem(job)).begin(tried.model(Job(candidate, 0)).state_space, np.zeros((1, 2))).cost
     assert tried.done[job].curve.losses[0] == pytest.approx(at_start, rel=1e-2)  # the initial state moves, too
 
 

@@ -12,9 +12,9 @@ from scipy.linalg import expm
 from scipy.signal import cont2discrete
 
 from tausid.data.records import Record
+from tausid.engine.recursion import simulate_states
 from tausid.errors import ConfigError, DataError
 from tausid.linear import LinearModel, estimate_bla
-from tausid.linear._filter import simulate_states
 from tausid.linear.tau_estimation import TauEstimate, estimate_linear_tau, tau_of_model
 
 A = np.array([[0.0, 1.0], [-4.0, -1.2]])

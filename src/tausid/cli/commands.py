@@ -116,13 +116,14 @@ def fit(
         reading = {"name": data[0], **columns.options}
         run = replace(run, name=records.name, command=_command(files.path), sources=sources, reading=reading)
         summary = files.write(run)
+        if not json:  # the report takes a moment
+            about = {"tau": describe_tau(result.model), "status": f"{result.status}: {result.message}"}
+            print_pairs({**about, **describe_physics(result.model)})
+            print_scores(run.scores, result.model)
         page = write_report_if_possible(files.path) if report else {}
     if json:
         print_json({**summary, **{name: str(path) for name, path in page.items()}})
     else:
-        about = {"tau": describe_tau(result.model), "status": f"{result.status}: {result.message}"}
-        print_pairs({**about, **describe_physics(result.model)})
-        print_scores(run.scores, result.model)
         print_pairs({"model": files.model_file, "history": files.history_file, "summary": files.summary_file, **page})
     if result.status == Status.DIVERGED:
         print(f"error: {result.message}", file=sys.stderr)

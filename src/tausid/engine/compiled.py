@@ -16,12 +16,10 @@ import numpy as np
 from tausid.engine.holds import hold_slopes
 from tausid.engine.integrators import FixedStep
 from tausid.engine.layout import Net, Numbers, Shape, plain, pointer
-from tausid.engine.library import library, pick_isa
+from tausid.engine.library import check, library, pick_isa
 from tausid.engine.normal_equations import Normal
 from tausid.engine.steppers import get_stepper
 from tausid.shapes import Float
-
-_FAILURES = {1: "sizes out of range", 2: "too little memory", 3: "the processor lacks its instructions"}
 
 
 class _System(ctypes.Structure):
@@ -157,7 +155,7 @@ class System:
             pick_isa(), self._struct, pointer(theta), pointer(x0), ctypes.byref(samples.as_struct), pointer(x),
             pointer(y), ctypes.byref(cost),
         )  # fmt: skip
-        _check(failure)
+        check(failure)
         return cost.value
 
     def normal(
@@ -178,7 +176,7 @@ class System:
             pick_isa(), self._struct, threads, pointer(theta), pointer(x0), ctypes.byref(samples.as_struct),
             int(not only_states), ctypes.byref(sums),
         )  # fmt: skip
-        _check(failure)
+        check(failure)
         H, h, G, K, k = arrays
         return Normal(float(cost[0]), H, G, K, h, k)
 
@@ -276,7 +274,7 @@ class OneStep:
 
     def __call__(self) -> None:
         """Take the step; NaN where it diverged."""
-        _check(self._simulate(*self._arguments))
+        check(self._simulate(*self._arguments))
 
 
 def simulate(
@@ -286,10 +284,3 @@ def simulate(
     system = System.of(f, g, rate, limits, integrator)
     samples = Samples.join([np.asarray(u, float)], [np.full((len(u), system.g.n_out), np.nan)], [np.asarray(dt, float)])
     return system.simulate(system.pack(f, g), np.asarray(x0, float)[None], samples)
-
-
-def _check(failure: int) -> None:
-    if failure == 2:
-        raise MemoryError("the compiled engine has too little memory")
-    if failure:
-        raise RuntimeError(f"the compiled engine refuses a call: {_FAILURES[failure]}")

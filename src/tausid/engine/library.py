@@ -15,6 +15,7 @@ from tausid.errors import ConfigError, unknown_name
 
 # In the order of the numbers in csrc; the first one that the processor has is taken.
 INSTRUCTION_SETS = ("avx512", "avx2", "plain")
+_FAILURES = {1: "sizes out of range", 3: "the processor lacks its instructions"}
 
 
 def missing() -> str | None:
@@ -36,6 +37,7 @@ def load() -> ctypes.CDLL | str:
         library.tausid_simulate.argtypes = [ctypes.c_int, *[ctypes.c_void_p] * 7]
         library.tausid_normal.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int, *[ctypes.c_void_p] * 3,
                                           ctypes.c_int, ctypes.c_void_p]  # fmt: skip
+        library.tausid_recursion.argtypes = [*[ctypes.c_int64] * 3, *[ctypes.c_void_p] * 4]
     except (OSError, AttributeError) as error:
         return f"its library {spec.origin} cannot be used: {error}"
     return library
@@ -47,6 +49,14 @@ def library() -> ctypes.CDLL:
     if isinstance(loaded, str):
         raise ConfigError(f"the compiled engine must be available; it is not: {loaded}.")
     return loaded
+
+
+def check(failure: int) -> None:
+    """Raise what a call of the library returned."""
+    if failure == 2:
+        raise MemoryError("the compiled engine has too little memory")
+    if failure:
+        raise RuntimeError(f"the compiled engine refuses a call: {_FAILURES[failure]}")
 
 
 def instruction_sets() -> tuple[str, ...]:

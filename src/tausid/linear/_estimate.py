@@ -10,9 +10,9 @@ import numpy as np
 from tausid.checks import check_choice
 from tausid.data.records import Record, Records, as_records, check_same_channels
 from tausid.data.scaling import Scaling
+from tausid.engine.recursion import simulate_states
 from tausid.errors import ConfigError, DataError
 from tausid.linear._convert import HOLDS, lacks_counterpart, state_offset, to_continuous
-from tausid.linear._filter import simulate_states
 from tausid.linear._model import LinearModel, check_clock
 from tausid.linear._output_error import (
     EXACT,

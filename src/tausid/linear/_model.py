@@ -10,9 +10,9 @@ import numpy as np
 from tausid.data.records import Record
 from tausid.data.scaling import Scaling
 from tausid.display import html_table
+from tausid.engine.recursion import filter_states, simulate_states
 from tausid.errors import DataError
 from tausid.linear._convert import state_offset
-from tausid.linear._filter import filter_states, simulate_states
 from tausid.shapes import Complex, Float
 
 # Leading samples from which `simulate` estimates an initial state that it is not given.

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.linalg import LinAlgWarning, solve_discrete_lyapunov
 from scipy.optimize import least_squares
 
-from tausid.linear._filter import filter_states
+from tausid.engine.recursion import filter_states
 from tausid.linear._subspace import Signals
 from tausid.shapes import Bool, Float
 

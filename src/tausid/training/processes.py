@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from multiprocessing import connection, get_context, parent_process
+from types import ModuleType
 from typing import Any
 
 from tausid.errors import ConfigError
@@ -39,6 +42,8 @@ class LocalWorkers(Executor):
         count: how many; by default one per core.
         initializer: what each process calls first, after it was set to one thread.
         initargs: its arguments.
+        program: whether processes import the program that was started, for what it defines; that must be under
+            `if __name__ == "__main__":` then.
 
     Raises:
         ConfigError: fewer than one.
@@ -50,22 +55,26 @@ class LocalWorkers(Executor):
         *,
         initializer: Callable[..., None] | None = None,
         initargs: tuple[Any, ...] = (),
+        program: bool = True,
     ) -> None:
         check_workers(count)
         self.slots = count or usable_cores()
         self._first = (initializer, initargs)
+        self._program = program
+        self._lock = threading.Lock()
         self._idle = [_new_pool(*self._first) for _ in range(self.slots)]
         self._busy: dict[Future[Any], ProcessPoolExecutor] = {}
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Start a call in an idle worker."""
-        self._collect()
-        if not self._idle:
-            raise RuntimeError(f"at most {self.slots} calls at a time; all workers are busy")
-        pool = self._idle.pop()
-        future = pool.submit(fn, *args, **kwargs)
-        self._busy[future] = pool
-        return future
+        with self._lock, contextlib.nullcontext() if self._program else _without_program():
+            self._collect()
+            if not self._idle:
+                raise RuntimeError(f"at most {self.slots} calls at a time; all workers are busy")
+            pool = self._idle.pop()
+            future = pool.submit(fn, *args, **kwargs)
+            self._busy[future] = pool
+            return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End all workers; those that still compute are terminated."""
@@ -85,6 +94,16 @@ class LocalWorkers(Executor):
             if broken:
                 pool.shutdown(wait=False)
             self._idle.append(_new_pool(*self._first) if broken else pool)
+
+
+@contextlib.contextmanager
+def _without_program() -> Iterator[None]:
+    """Processes that begin now know nothing of the program that was started."""
+    program, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = program
 
 
 def _new_pool(initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> ProcessPoolExecutor:

@@ -89,6 +89,10 @@ class Task:
         """Whether something is held out."""
         return bool(self.problem.split.validation) or isinstance(self.problem.recipe.holdout, Folds)
 
+    def fresh(self) -> Task:
+        """The same task without what was found on the way, for another process."""
+        return dataclasses.replace(self, problem=dataclasses.replace(self.problem), _linear={}, _locks={})
+
     def start(self, recipe: Recipe, split: Split, scaling: Scaling, variant: tuple[int, int] = (0, 0)) -> Problem:
         """The same task with another structure, on other records, and with other random weights."""
         # One tau per state is as long as the states of each structure.

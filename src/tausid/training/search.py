@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from tausid.training.candidates import (
 )
 from tausid.training.consensus import compare
 from tausid.training.driver import Session
+from tausid.training.jobs import Job
 from tausid.training.parts import Folds, LevenbergMarquardt
 from tausid.training.pooling import NEGLIGIBLE
 from tausid.training.problem import Problem
@@ -29,7 +31,7 @@ from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task
 from tausid.training.result import FoldCurves, HistoryRow, Trust
 from tausid.training.run_state import RunState, Status
-from tausid.training.trials import Job, Trials
+from tausid.training.trials import Trials
 
 # A nonlinear model must have a held-out error lower than the linear one's by this factor, and in most folds.
 BETTER = 0.98
@@ -75,7 +77,11 @@ class Found:
 
 def search(task: Task, session: Session, members: int = 1) -> Found:
     """The model that held-out data and the consensus of several fits prefer; at least so many members."""
-    trials = Trials(task, session)
+    with contextlib.closing(Trials(task, session)) as trials:
+        return _search(task, trials, members)
+
+
+def _search(task: Task, trials: Trials, members: int) -> Found:
     count = max(_affordable(task) if is_searched(task) else 1, members)
     raced = trials.splits and (is_searched(task) or isinstance(task.problem.recipe.holdout, Folds))
     ranking = _race(task, trials, count) if raced else []
@@ -86,7 +92,7 @@ def search(task: Task, session: Session, members: int = 1) -> Found:
         if not sound and trials.of(recipe).lowest < min(_risk(trials, job) for job in fits):
             fits = [*fits, *_final_fits(trials, [recipe], count)]
             sound = _sound(trials, fits)
-    if session.interrupted.is_set():
+    if trials.session.interrupted.is_set():
         return _interrupted(task, trials)
     if not fits:
         return _untrained(task, trials, Status.DIVERGED)
@@ -172,7 +178,7 @@ def _final_fits(trials: Trials, finalists: Sequence[Recipe], count: int) -> list
         jobs.append(_final(trials, recipe, variant))
     trials.run(jobs)
     jobs = _again_from_folds(trials, jobs)
-    return [job for job in jobs if job in trials.done and trials.done[job].weights is not None]
+    return [job for job in jobs if job in trials.done and trials.done[job].model is not None]
 
 
 def _again_from_folds(trials: Trials, jobs: Sequence[Job]) -> list[Job]:
@@ -220,7 +226,7 @@ def _agree(task: Task, trials: Trials, sound: list[Job]) -> Found:
         trials.run([job])
         if job not in trials.done:
             return _interrupted(task, trials)
-        if trials.done[job].weights is not None and _risk(trials, job) < _risk(trials, chosen) * (1.0 + distance):
+        if trials.done[job].model is not None and _risk(trials, job) < _risk(trials, chosen) * (1.0 + distance):
             sound, order, chosen = [job], [0], job
     curves = trials.of(chosen.recipe) if isinstance(chosen.recipe.holdout, Folds) else None
     trust = Trust(_held_out(trials, chosen), None if linear is None else linear[1], len(jury), distance)
@@ -260,7 +266,7 @@ def _models_of(trials: Trials, recipe: Recipe) -> list[Job]:
     """The folds and final fits of a candidate that ended with a model, those that went astray among them."""
     jobs = [Job(recipe, k) for k in range(len(trials.splits))]
     final = [job for job in trials.done if job.recipe == recipe and job.fold is None]
-    return [job for job in [*jobs, *final] if job in trials.done and trials.done[job].weights is not None]
+    return [job for job in [*jobs, *final] if job in trials.done and trials.done[job].model is not None]
 
 
 def _linear_error(trials: Trials) -> tuple[Recipe, float] | None:
@@ -280,18 +286,18 @@ def _held_out(trials: Trials, job: Job) -> float | None:
 def _run_of(trials: Trials, job: Job) -> RunState:
     """A finished job as what training ended with."""
     trial, tau = trials.done[job], trials.task.problem.initial_model.tau
-    assert trial.weights is not None
+    assert trial.model is not None
     rows = zip(trial.curve.steps[1:], trial.curve.losses[1:], trial.curve.errors[1:], strict=True)
     history = tuple(HistoryRow(k, loss, error, float("nan"), tau, trial.curve.seconds) for k, loss, error in rows)
     last, validated = trial.curve.steps[-1], not np.isnan(trial.curve.errors[-1])
     best = trial.curve.steps[int(np.argmin(trial.curve.errors))] if validated else last
-    weights, score = trial.weights, trial.curve.lowest
+    weights, score = trial.model.state_space, trial.curve.lowest
     return RunState(None, weights, last, weights, score, best, history, trials.seconds, Status.COMPLETED)
 
 
 def _interrupted(task: Task, trials: Trials) -> Found:
     """A fit of the candidate with the lowest held-out error so far; the start where none has ended."""
-    ended = [job for job, trial in trials.done.items() if trial.weights is not None]
+    ended = [job for job, trial in trials.done.items() if trial.model is not None]
     if not ended:
         return _untrained(task, trials, Status.INTERRUPTED)
     best = min(

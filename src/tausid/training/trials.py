@@ -4,34 +4,37 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import signal
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor, wait
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from tausid.data.records import Record
+from tausid.engine.choice import Engine
 from tausid.errors import DataError
-from tausid.model.arrays import fill_arrays, named_arrays
+from tausid.model.arrays import fill_arrays
+from tausid.model.free_run import why_not_compiled
 from tausid.model.model import Model
 from tausid.model.state_space import StateSpace
 from tausid.model.structure import SAMPLES_PER_STATE
 from tausid.training.candidates import describe, has_one_start, is_linear
-from tausid.training.checkpoint import StoredTrial, load_trials, save_trials
+from tausid.training.checkpoint import load_trials, save_trials
 from tausid.training.driver import Session, trainer_of
 from tausid.training.full_error import full_error
 from tausid.training.holdout import cut_folds
+from tausid.training.jobs import Job, Trial, cannot_train, failed, finished, job_key
 from tausid.training.least_squares import iterate
-from tausid.training.parts import Folds, RandomDynamics
+from tausid.training.parts import LevenbergMarquardt, RandomDynamics
 from tausid.training.pooling import NEGLIGIBLE, geometric_mean, pool, value_at
 from tausid.training.problem import Problem, recipe_score
-from tausid.training.processes import usable_cores
+from tausid.training.processes import LocalWorkers, usable_cores
 from tausid.training.progress import ProgressUpdate
 from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task
-from tausid.training.result import FoldCurve, FoldCurves
+from tausid.training.result import FoldCurves
 from tausid.training.run_state import RunState, Status
 from tausid.training.stretches import every_needed
 
@@ -39,58 +42,15 @@ from tausid.training.stretches import every_needed
 HOPELESS = (2.0, 1.3, 1.2)
 # A fold is trained again where its training error is so many times the lowest one of the same candidate.
 STUCK = 2.0
-# Inputs this much larger than the held-out ones must not make a model diverge, as polynomials may out of range.
-LARGER_INPUTS = 1.5
 # Iterations after which the better half of several random starts goes on, and then the best of them alone.
 SCREENED = (4, 12)
 # What trials say that were not done, or given up.
 NOTHING = FoldCurves((), (), (np.inf,), 0)
 SECONDS_BETWEEN_LOOKS = 0.05
+# Samples times iterations of all jobs beyond which they are done by processes: some two seconds.
+WORTH_PROCESSES = 500_000
 # Seconds without a finished job after which those that run are told of.
 SILENCE = 2.0
-
-
-@dataclass(frozen=True, eq=False)
-class Trial:
-    """A training without some outputs.
-
-    Args:
-        curve: how well it simulates them.
-        weights: the model that does it best; None where none does.
-    """
-
-    curve: FoldCurve
-    weights: StateSpace | None
-
-    @property
-    def training_error(self) -> float:
-        """Root mean square of the training errors at the last step; infinite where there is no model."""
-        return float("inf") if self.weights is None else float(np.sqrt(self.curve.losses[-1]))
-
-    def stored(self) -> StoredTrial:
-        """The trial for its file."""
-        return StoredTrial(self.curve, {} if self.weights is None else named_arrays(self.weights))
-
-
-@dataclass(frozen=True)
-class Job:
-    """What is trained: a candidate, on all records but those of a fold, from its own start or another.
-
-    Args:
-        recipe: the candidate.
-        fold: which fold is held out; None for none, in a final fit.
-        variant: which of several random starts.
-        steps: where it ends; None for the trainer's own end.
-        loss: training error above which it does not end there.
-        begin: the fold whose model it begins with; None for its own start.
-    """
-
-    recipe: Recipe
-    fold: int | None
-    variant: int = 0
-    steps: int | None = None
-    loss: float = math.inf
-    begin: int | None = None
 
 
 class Trials:
@@ -111,9 +71,9 @@ class Trials:
         self.done: dict[Job, Trial] = {}
         # As they were trained: what is written, so that a resumed race is the same.
         self._trained: dict[Job, Trial] = {}
-        self._models: dict[Job, Model] = {}
         self._own_errors: dict[Job, float] = {}
         self._iterations: dict[Job, int] = {}  # of the jobs that run
+        self._workers: LocalWorkers | None = None
         self.planned = self.planned_final = 0
         self.to_come = 0  # fits that are expected after the race at hand, final ones among them
         self.seconds = 0.0
@@ -143,8 +103,11 @@ class Trials:
         """
         waiting = [job for job in jobs if job not in self.done]
         self._plan(waiting, later)
+        cores = usable_cores()
+        if self._workers is None and cores > 1 and self._is_worth_processes(waiting):
+            self._workers = LocalWorkers(cores, initializer=_begin_worker, initargs=(self.task.fresh(),), program=False)
         # One job per core: more threads within each of them would only wait for one another.
-        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(usable_cores()) as pool:
+        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(cores) as pool:
             running = {pool.submit(self._do, job): job for job in waiting}
             try:
                 self._collect(running)
@@ -153,6 +116,20 @@ class Trials:
                 raise
             finally:
                 self._save()
+
+    def close(self) -> None:
+        """End all processes."""
+        workers, self._workers = self._workers, None
+        if workers is not None:
+            workers.shutdown(wait=False)
+
+    def _is_worth_processes(self, waiting: Sequence[Job]) -> bool:
+        """Whether there is more to do than processes need to begin; JAX would compile in each of them."""
+        problem = self.task.problem
+        compiled = why_not_compiled(problem.first_weights, Engine(problem.recipe.integration.engine)) is None
+        by_lm = isinstance(problem.recipe.trainer, LevenbergMarquardt)
+        steps = sum(problem.recipe.trainer.most * self._length(job.fold) for job in waiting)
+        return compiled and by_lm and len(waiting) > 1 and steps > WORTH_PROCESSES
 
     def _plan(self, waiting: Sequence[Job], later: int) -> None:
         """The plan as it stands: what is done, what waits, and what is expected after it."""
@@ -218,12 +195,10 @@ class Trials:
         return dataclasses.replace(problem, last_step=job.steps, last_loss=job.loss, trial=job.fold is not None)
 
     def model(self, job: Job) -> Model:
-        """The model of a finished job, made once."""
-        if job not in self._models:
-            weights = self.done[job].weights
-            assert weights is not None
-            self._models[job] = self.problem(job).model_with(weights)
-        return self._models[job]
+        """The model of a finished job."""
+        model = self.done[job].model
+        assert model is not None
+        return model
 
     def own_error(self, job: Job) -> float:
         """The error of a finished job on all training records, simulated like new ones; computed once."""
@@ -255,28 +230,41 @@ class Trials:
         """One job; None after an interruption."""
         stored = self._stored.get(job_key(job))
         if stored is not None:
-            arrays = stored.arrays
-            model = fill_arrays(self.problem(job).initial_model.state_space, arrays) if arrays else None
-            return Trial(stored.curve, model)
+            if not stored.arrays:
+                return Trial(stored.curve, None)
+            problem = self.problem(job)
+            return Trial(stored.curve, problem.model_with(fill_arrays(problem.first_weights, stored.arrays)))
         if self.session.interrupted.is_set():
             return None
+        if self._workers is not None:
+            return self._do_there(self._workers, job)
         began = time.perf_counter()
         try:
             problem = self.problem(job)
             run = self._train(problem, job)
         except DataError as error:
             if job.recipe == self.task.problem.recipe and job.fold is not None:
-                raise _cannot_train(job, len(self.splits), error) from None
-            return _failed(began)
-        if run is None:
-            return None
-        return _finished(problem, run, began)
+                raise cannot_train(job, len(self.splits), error) from None
+            return failed(began)
+        return None if run is None else finished(problem, run, began)
+
+    def _do_there(self, workers: LocalWorkers, job: Job) -> Trial | None:
+        """One job in a process of its own; here where that dies, as one may for lack of memory."""
+        begin = None if job.begin is None else self.done[Job(job.recipe, job.begin)]
+        future = workers.submit(_work, job, begin)
+        while not wait([future], timeout=SECONDS_BETWEEN_LOOKS).done:
+            if self.session.interrupted.is_set():
+                return None
+        if not isinstance(future.exception(), BrokenExecutor):
+            return future.result()
+        self.close()
+        return self._do(job)
 
     def _train(self, problem: Problem, job: Job) -> RunState | None:
         """Train to the end; the best of several random starts goes on after some iterations."""
         step, start = trainer_of(problem).step, problem.recipe.start
         if job.begin is not None:
-            weights = self.done[Job(job.recipe, job.begin)].weights
+            weights: StateSpace | None = self.model(Job(job.recipe, job.begin)).state_space
         else:
             weights = self._best_start(problem, start.count) if isinstance(start, RandomDynamics) else None
         run = self.session.begin(problem, weights)
@@ -343,14 +331,6 @@ class Trials:
             save_trials(self.session.folder, self.task.problem, {**self._stored, **kept})
 
 
-def job_key(job: Job) -> str:
-    """What tells a job from others of the same fit, for its file."""
-    structure, start = job.recipe.structure, job.recipe.start
-    parts = (structure.order, structure.network, structure.hidden, structure.activation, bool(structure.nonlinear_g))
-    independent = getattr(job.recipe.trainer, "independent", None)
-    return repr((*parts, start.kind, independent, job.fold, job.variant, job.steps, job.loss, job.begin))
-
-
 def _hopeless(recipe: Recipe, errors: Mapping[Recipe, float], fold: int) -> bool:
     """Whether a candidate is far behind the best one after a fold; a linear one, behind the best linear one."""
     best = min((error for other, error in errors.items() if is_linear(other) or not is_linear(recipe)), default=np.inf)
@@ -358,34 +338,18 @@ def _hopeless(recipe: Recipe, errors: Mapping[Recipe, float], fold: int) -> bool
     return not errors.get(recipe, np.inf) <= factor * max(best, NEGLIGIBLE)
 
 
-def endures(model: Model, records: Sequence[Record]) -> bool:
-    """Whether simulations stay finite with inputs `LARGER_INPUTS` times as far from their mean in training."""
-    mean = model.scaling.u_mean
-    larger = [dataclasses.replace(record, u=mean + LARGER_INPUTS * (record.u - mean)) for record in records]
-    return all(model.simulate(record, throw=False).status == "ok" for record in larger)
+# The trials of a worker process; set once, when it begins.
+_own: list[Trials] = []
 
 
-def _finished(problem: Problem, run: RunState, began: float) -> Trial:
-    held_out, model = problem.split.validation, problem.model_with(run.best_weights)
-    errors = [run.first_score, *(row.validation for row in run.history)]
-    if run.status == Status.DIVERGED or (held_out and not endures(model, held_out)):
-        errors = [np.inf] * len(errors)
-    scored = sum(int((~np.isnan(record.y)).sum()) for record in held_out)
-    losses = (run.first_loss, *(row.loss for row in run.history))
-    steps = (0, *(row.step for row in run.history))
-    curve = FoldCurve(steps, tuple(errors), max(scored, 1), time.perf_counter() - began, losses)
-    lost = run.status == Status.DIVERGED or np.isinf(losses[-1])  # Adam does not know the loss of its start
-    return Trial(curve, None if lost else run.best_weights)
+def _begin_worker(task: Task) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is meant for the process that started this one
+    threadpool_limits(1, user_api="blas")
+    _own.append(Trials(task, Session(None, lambda update: None, threading.Event())))
 
 
-def _failed(began: float) -> Trial:
-    return Trial(FoldCurve((0,), (np.inf,), 1, time.perf_counter() - began), None)
-
-
-def _cannot_train(job: Job, folds: int, error: DataError) -> DataError:
-    if not isinstance(job.recipe.holdout, Folds):
-        return error
-    return DataError(
-        f"each fold must be able to train without its stretch; fold {(job.fold or 0) + 1} of {folds} with "
-        f"{describe(job.recipe.structure)} is not: {error} Use fewer folds, or give validation records."
-    )
+def _work(job: Job, begin: Trial | None) -> Trial | None:
+    trials = _own[0]
+    if begin is not None:
+        trials.done[Job(job.recipe, job.begin)] = begin
+    return trials._do(job)

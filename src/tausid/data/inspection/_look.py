@@ -160,11 +160,11 @@ def _longest_run(values: np.ndarray) -> tuple[int, int]:
 
 def _band(channel: Channel, clock: ClockReport | None) -> float | None:
     """Frequency below which most of the power lies, the mean left out; missing samples are bridged by lines."""
-    from scipy.signal import welch  # late: it takes a while to import
-
     known = usable(channel.values)
     if clock is None or not clock.is_uniform or known.sum() < 8:
         return None
+    from scipy.signal import welch  # late: it takes a while to import
+
     values = np.interp(np.arange(len(known)), np.flatnonzero(known), channel.values[known])
     spread = np.std(values)
     if not spread > 0:

@@ -16,6 +16,7 @@
 #define TAUSID_REGISTERS 16
 #endif
 #define TAUSID_INLINE inline __attribute__((always_inline))
+#define TAUSID_LAMBDA __attribute__((always_inline))
 
 template <class R>
 struct Lanes;
@@ -67,11 +68,26 @@ TAUSID_INLINE Vec<R> broadcast(R a) {
   return a - Vec<R>{};  // not 0 + a, which is another number for a = -0 and so one more instruction
 }
 
-template <class R>
+// Halves are added to each other: sums in turn would wait for one another.
+#if defined(__clang__) || __GNUC__ >= 12
+template <class R, int S, int... J>
+TAUSID_INLINE Vec<R> plus_other_half(Vec<R> v, std::integer_sequence<int, J...>) {
+  return v + __builtin_shufflevector(v, v, (J ^ S)...);
+}
+#else
+template <class R, int S, int... J>
+TAUSID_INLINE Vec<R> plus_other_half(Vec<R> v, std::integer_sequence<int, J...>) {
+  Vec<R> other = v;
+  for (int j = 0; j < kLanes<R>; j++) other[j] = v[j ^ S];
+  return v + other;
+}
+#endif
+
+template <class R, int S = kLanes<R> / 2>
 TAUSID_INLINE R sum_lanes(Vec<R> v) {
-  R s = 0;
-  for (int i = 0; i < kLanes<R>; i++) s += v[i];
-  return s;
+  v = plus_other_half<R, S>(v, std::make_integer_sequence<int, kLanes<R>>{});
+  if constexpr (S > 1) return sum_lanes<R, S / 2>(v);
+  return v[0];
 }
 
 constexpr double kInverseFactorial[] = {1.0,           1.0,            1.0 / 2,         1.0 / 6,          1.0 / 24,

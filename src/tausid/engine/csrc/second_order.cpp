@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 namespace tausid {
@@ -43,17 +44,18 @@ struct Copy {
   const Net* net;
   int64_t nf, ld_readout;
   double* readout;                 // (n_out, ld)
+  double* of_hidden;               // (n_out, ld of the last layer): its part for the hidden units
   double* layer[kMaxLayers];       // (n_in + 1, ld)
   int64_t ld[kMaxLayers];
 };
 
-// A network at a point: z, activations and slopes of its layers, features, and derivatives of the outputs:
+// A network at a point: features [z; h; m; 1], activations and slopes of its layers, and derivatives of the outputs:
 // by the inputs of each layer's activation, and by z.
 struct Point {
-  double* z;                       // n_in, then 1
-  double* a[kMaxLayers];           // activations, then 1
-  double* d[kMaxLayers];           // slopes
   double* features;                // nf
+  double* z;                       // n_in: where the features begin
+  double* a[kMaxLayers];           // activations; those of the last layer are among the features
+  double* d[kMaxLayers];           // slopes
   double* t[kMaxLayers];           // (n_out, ld)
   double* dz;                      // (n_out, n_in)
 };
@@ -70,15 +72,15 @@ Copy take_copy(Arena& arena, const Net& n) {
     c.layer[l] = arena.take((in + 1) * c.ld[l]);
     in = n.width[l];
   }
+  if (n.layers) c.of_hidden = arena.take(n.n_out * c.ld[n.layers - 1]);
   return c;
 }
 
 Point take_point(Arena& arena, const Copy& c, bool slopes) {
   Point p{};
-  p.z = arena.take(c.net->n_in + 1);
-  p.features = arena.take(c.nf);
+  p.z = p.features = arena.take(c.nf);  // what a last layer fills up its last vector with fits behind the end
   for (int l = 0; l < c.net->layers; l++) {
-    p.a[l] = arena.take(c.ld[l] + 1);
+    p.a[l] = l + 1 < c.net->layers ? arena.take(c.ld[l]) : p.features + c.net->n_in;
     p.d[l] = arena.take(c.ld[l]);
     if (slopes) p.t[l] = arena.take(c.net->n_out * c.ld[l]);
   }
@@ -94,64 +96,52 @@ void fill_copy(const Copy& c, const double* theta) {
     for (int64_t i = 0; i <= in; i++, theta += n.width[l]) std::memcpy(c.layer[l] + i * c.ld[l], theta, size_t(n.width[l]) * 8);
     in = n.width[l];
   }
+  for (int o = 0; n.layers && o < n.n_out; o++)
+    std::memcpy(c.of_hidden + o * c.ld[n.layers - 1], c.readout + o * c.ld_readout + n.n_in, size_t(in) * 8);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Networks
 
+// a = s(W in + b) of a layer, and its slopes d; vectors are taken together that do not wait for one another.
 template <int A>
-void activate_all(double* a, double* d, int n) {
-  auto one = broadcast<double>(1.0);
-  int j = 0;
-  for (; j + 2 * L <= n; j += 2 * L) {  // two at once: each waits for its own results
-    V v0 = activate<double, A>(load(a + j)), v1 = activate<double, A>(load(a + j + L));
-    store(a + j, v0);
-    store(a + j + L, v1);
-    store(d + j, pull_activation<double, A>(one, v0));
-    store(d + j + L, pull_activation<double, A>(one, v1));
-  }
-  for (; j < n; j += L) {
-    V value = activate<double, A>(load(a + j));
-    store(a + j, value);
-    store(d + j, pull_activation<double, A>(one, value));
-  }
-}
-
-void softplus_all(double* a, double* d, int n) {
-  for (int j = 0; j < n; j++) {
-    double x = a[j], e = std::exp(-std::fabs(x));
-    a[j] = (x > 0 ? x : 0.0) + std::log1p(e) + (x - x);  // NaN stays NaN
-    d[j] = (x < 0 ? e : 1.0) / (1.0 + e);
-  }
-}
-
-void activate_layer(int activation, double* a, double* d, int n) {
-  switch (activation) {
-    case kLeakyRelu: return activate_all<kLeakyRelu>(a, d, n);
-    case kRelu: return activate_all<kRelu>(a, d, n);
-    case kTanh: return activate_all<kTanh>(a, d, n);
-    case kElu: return activate_all<kElu>(a, d, n);
-    case kSigmoid: return activate_all<kSigmoid>(a, d, n);
-    default: return softplus_all(a, d, n);
-  }
-}
-
-// out (ld) = sum over i of in[i] weights[i]
-void combine(const double* weights, int64_t ld, const double* in, int64_t count, double* out) {
-  int64_t j = 0;
-  for (; j + 2 * L <= ld; j += 2 * L) {
-    V s0 = V{}, s1 = V{};
+void layer_of(const double* weights, int64_t ld, const double* in, int64_t count, double* a, double* d) {
+  constexpr int kTogether = 8 / L;  // ld is a multiple of 8
+  const auto one = broadcast<double>(1.0);
+  for (int64_t j = 0; j < ld; j += 8) {
+    V v[kTogether];
+#pragma GCC unroll 4
+    for (int k = 0; k < kTogether; k++) v[k] = load(weights + count * ld + j + k * L);
     for (int64_t i = 0; i < count; i++) {
-      s0 += load(weights + i * ld + j) * in[i];
-      s1 += load(weights + i * ld + j + L) * in[i];
+      const V x = broadcast<double>(in[i]);
+#pragma GCC unroll 4
+      for (int k = 0; k < kTogether; k++) v[k] += load(weights + i * ld + j + k * L) * x;
     }
-    store(out + j, s0);
-    store(out + j + L, s1);
+#pragma GCC unroll 4
+    for (int k = 0; k < kTogether; k++) {
+      if constexpr (A != kSoftplus) {
+        v[k] = activate<double, A>(v[k]);
+        store(d + j + k * L, pull_activation<double, A>(one, v[k]));
+      }
+      store(a + j + k * L, v[k]);
+    }
   }
-  for (; j < ld; j += L) {
-    V s = V{};
-    for (int64_t i = 0; i < count; i++) s += load(weights + i * ld + j) * in[i];
-    store(out + j, s);
+  if constexpr (A == kSoftplus)
+    for (int64_t j = 0; j < ld; j++) {
+      const double x = a[j], e = std::exp(-std::fabs(x));
+      a[j] = (x > 0 ? x : 0.0) + std::log1p(e) + (x - x);  // NaN stays NaN
+      d[j] = (x < 0 ? e : 1.0) / (1.0 + e);
+    }
+}
+
+void layer_of(int activation, const double* weights, int64_t ld, const double* in, int64_t count, double* a, double* d) {
+  switch (activation) {
+    case kLeakyRelu: return layer_of<kLeakyRelu>(weights, ld, in, count, a, d);
+    case kRelu: return layer_of<kRelu>(weights, ld, in, count, a, d);
+    case kTanh: return layer_of<kTanh>(weights, ld, in, count, a, d);
+    case kElu: return layer_of<kElu>(weights, ld, in, count, a, d);
+    case kSigmoid: return layer_of<kSigmoid>(weights, ld, in, count, a, d);
+    default: return layer_of<kSoftplus>(weights, ld, in, count, a, d);
   }
 }
 
@@ -190,20 +180,12 @@ void forward(const Copy& c, const Point& p, double* out) {
   const Net& n = *c.net;
   const double* in = p.z;
   int64_t count = n.n_in;
-  double* f = p.features;
-  std::memcpy(f, p.z, size_t(n.n_in) * 8);
-  f += n.n_in;
   for (int l = 0; l < n.layers; l++) {
-    combine(c.layer[l], c.ld[l], in, count + 1, p.a[l]);
-    activate_layer(n.activation, p.a[l], p.d[l], int(c.ld[l]));
+    layer_of(n.activation, c.layer[l], c.ld[l], in, count, p.a[l], p.d[l]);
     count = n.width[l];
-    p.a[l][count] = 1.0;
     in = p.a[l];
   }
-  if (n.layers) {
-    std::memcpy(f, in, size_t(count) * 8);
-    f += count;
-  }
+  double* f = p.features + n.n_in + (n.layers ? count : 0);
   for (int m = 0; m < n.monomials; m++) *f++ = product(n.factors + int64_t(m) * n.degree, n.degree, p.z, -1);
   if (n.bias) *f = 1.0;
   multiply(c.readout, c.ld_readout, n.n_out, p.features, c.nf, out);
@@ -218,16 +200,16 @@ void slopes(const Copy& c, const Point& p, int nx) {
     double* dz = p.dz + int64_t(o) * n.n_in;
     for (int l = last; l >= 0; l--) {
       double* t = p.t[l] + o * c.ld[l];
-      const double* from = row + n.n_in;
+      const double* from = c.of_hidden + o * c.ld[last];
       if (l < last) {
         multiply(c.layer[l + 1], c.ld[l + 1], n.width[l], p.t[l + 1] + o * c.ld[l + 1], c.ld[l + 1], t);
         from = t;
       }
       for (int64_t j = 0; j < c.ld[l]; j += L) store(t + j, load(from + j) * load(p.d[l] + j));
-      for (int64_t j = n.width[l]; j < c.ld[l]; j++) t[j] = 0.0;
     }
     if (n.layers) multiply(c.layer[0], c.ld[0], nx, p.t[0] + o * c.ld[0], c.ld[0], dz);
-    for (int i = 0; i < nx; i++) dz[i] = (n.layers ? dz[i] : 0.0) + row[i];
+    else std::memset(dz, 0, size_t(nx) * 8);
+    for (int i = 0; i < nx; i++) dz[i] += row[i];
     const double* weights = row + n.n_in + (n.layers ? n.width[last] : 0);
     for (int m = 0; m < n.monomials; m++) {
       const int32_t* factors = n.factors + int64_t(m) * n.degree;
@@ -237,58 +219,36 @@ void slopes(const Copy& c, const Point& p, int nx) {
   }
 }
 
-// row = sum over points i of left[i][o] d out_o / d parameters. Vectors may write beyond a piece: the next piece, which
-// lies behind it, is written later.
-struct Pull {
-  const Copy* c;
-  const Point* points;
-  int count;
-  double* u[kMaxStages][kMaxLayers];  // (ld): work
+// Call `work(j)` for each vector of a row with so many entries: first the one that reaches beyond it, as what lies behind
+// it is written by others.
+template <class Work>
+TAUSID_INLINE void each_vector(int64_t width, const Work& work) {
+  const int64_t whole = width / L * L;
+  if (whole < width) work(whole);
+  for (int64_t j = 0; j < whole; j += L) work(j);
+}
 
-  void operator()(const double* const* left, double* row) const {
-    const Net& n = *c->net;
-    for (int o = 0; o < n.n_out; o++, row += c->nf) {
-      for (int64_t j = 0; j < c->nf; j += L) {
-        V s = V{};
-        for (int i = 0; i < count; i++) s += load(points[i].features + j) * left[i][o];
-        store(row + j, s);
-      }
-    }
-    int64_t in = n.n_in;
-    for (int l = 0; l < n.layers; l++) {
-      for (int i = 0; i < count; i++) {
-        for (int64_t j = 0; j < c->ld[l]; j += L) {
-          V s = V{};
-          for (int o = 0; o < n.n_out; o++) s += load(points[i].t[l] + o * c->ld[l] + j) * left[i][o];
-          store(u[i][l] + j, s);
-        }
-      }
-      int64_t width = n.width[l], tail = (width - 1) / L * L;
-      if (tail + L > width) outer(l, tail, in, width, row);
-      for (int64_t j = 0; j + L <= width; j += L) outer(l, j, in, width, row);
-      row += (in + 1) * width;
-      in = width;
-    }
+// row = factor d out_o / d parameters. Vectors reach beyond a piece: the next piece, which lies behind it, is written
+// later.
+void gradient(const Copy& c, const Point& p, int o, double factor, double* row) {
+  const Net& n = *c.net;
+  for (int other = 0; other < n.n_out; other++, row += c.nf)
+    for (int64_t j = 0; j < c.nf; j += L) store(row + j, load(p.features + j) * (other == o ? factor : 0.0));
+  int64_t in = n.n_in;
+  const double* z = p.z;
+  for (int l = 0; l < n.layers; l++) {
+    const int64_t width = n.width[l];
+    const double* t = p.t[l] + o * c.ld[l];
+    each_vector(width, [&](int64_t j) {
+      const V u = load(t + j) * factor;
+      for (int64_t i = 0; i < in; i++) store(row + i * width + j, u * z[i]);
+      store(row + in * width + j, u);
+    });
+    row += (in + 1) * width;
+    in = width;
+    z = p.a[l];
   }
-
-  TAUSID_INLINE void outer(int l, int64_t j, int64_t in, int64_t width, double* row) const {
-    V s[kMaxStages];
-    for (int i = 0; i < count; i++) s[i] = load(u[i][l] + j);
-    if (count == 4) {
-      const double *z0 = input(0, l), *z1 = input(1, l), *z2 = input(2, l), *z3 = input(3, l);
-      V s0 = s[0], s1 = s[1], s2 = s[2], s3 = s[3];
-      for (int64_t c = 0; c <= in; c++) store(row + c * width + j, s0 * z0[c] + s1 * z1[c] + s2 * z2[c] + s3 * z3[c]);
-      return;
-    }
-    for (int64_t c = 0; c <= in; c++) {
-      V sum = V{};
-      for (int i = 0; i < count; i++) sum += s[i] * input(i, l)[c];
-      store(row + c * width + j, sum);
-    }
-  }
-
-  const double* input(int i, int l) const { return l ? points[i].a[l - 1] : points[i].z; }
-};
+}
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Simulation
@@ -321,7 +281,6 @@ struct Simulator {
   void output(const double* u) {
     std::memcpy(at_output.z, x, size_t(s.nx) * 8);
     if (s.g.n_in > s.nx) std::memcpy(at_output.z + s.nx, u, size_t(s.nu) * 8);
-    at_output.z[s.g.n_in] = 1.0;
     forward(g, at_output, y);
   }
 
@@ -338,7 +297,6 @@ struct Simulator {
       p.z[s.nx + r] = u[r];
       if (s.hold[r] != 0.0) p.z[s.nx + r] += s.hold[r] * (substep + s.c[i]) / s.substeps * (u_next[r] - u[r]);
     }
-    p.z[s.f.n_in] = 1.0;
     forward(f, p, k + i * s.nx);
     for (int r = 0; r < s.nx; r++) k[i * s.nx + r] *= s.rate[r];
     return p;
@@ -442,6 +400,7 @@ TAUSID_INLINE void add_block(const double* left, const double* right, int rows, 
   for (int i = 0; i < MR; i++)
 #pragma GCC unroll 4
     for (int j = 0; j < kVectors; j++) s[i][j] = load(sums + i * ld + j * L);
+#pragma GCC unroll 2
   for (int n = 0; n < rows; n++, left += kPanelColumns, right += kPanelColumns) {
     V x[kVectors];
 #pragma GCC unroll 4
@@ -484,20 +443,33 @@ struct Rows {
   }
 };
 
+// Call `work` with the number of states as a type, where it is small; with 0 for any other.
+template <class Work>
+TAUSID_INLINE void with_states(int nx, const Work& work) {
+  switch (nx) {
+    case 1: return work(std::integral_constant<int, 1>());
+    case 2: return work(std::integral_constant<int, 2>());
+    case 3: return work(std::integral_constant<int, 3>());
+    case 4: return work(std::integral_constant<int, 4>());
+    case 5: return work(std::integral_constant<int, 5>());
+    case 6: return work(std::integral_constant<int, 6>());
+    default: return work(std::integral_constant<int, 0>());
+  }
+}
+
 struct Sensitivity {
   Simulator sim;
   Columns columns;
   int64_t ld;               // of S: parameters of f, initial state
   double *S, *S_next;       // (nx, ld)
   int64_t ldx, square;      // of small matrices: their rows are whole vectors
-  double *A, *Jk, *N, *left;  // (nx, ldx); (stages, nx, ldx) twice; (stages, nx) or (ny)
+  double *A, *Jk, *N;         // (nx, ldx); (stages, nx, ldx) twice
   double *row, *block;
-  Pull pull_f, pull_g;
   bool with_theta;
 
   Sensitivity(const System& s, Arena& arena, bool with_theta)
       : sim(s, arena, true), columns(s, with_theta), with_theta(with_theta) {
-    ld = padded(columns.of_f + s.nx);
+    ld = padded(columns.of_f + s.nx) + 8;  // vectors reach beyond the end
     S = arena.take(s.nx * ld);
     S_next = arena.take(s.nx * ld);
     ldx = (s.nx + L - 1) / L * L;
@@ -505,14 +477,8 @@ struct Sensitivity {
     A = arena.take(square);
     Jk = arena.take(s.stages * square);
     N = arena.take(s.stages * square);
-    left = arena.take(int64_t(s.stages) * s.nx + s.ny);
     row = arena.take(columns.width() + 8);
     block = arena.take(columns.panels * kRows * kPanelColumns);
-    pull_f = {&sim.f, sim.stage, s.stages, {}};
-    pull_g = {&sim.g, &sim.at_output, 1, {}};
-    for (int l = 0; l < s.f.layers; l++)
-      for (int i = 0; i < s.stages; i++) pull_f.u[i][l] = arena.take(sim.f.ld[l]);
-    for (int l = 0; l < s.g.layers; l++) pull_g.u[0][l] = arena.take(sim.g.ld[l]);
   }
 
   void begin(const double* x0) {
@@ -532,31 +498,29 @@ struct Sensitivity {
       for (int r = 0; r < nx; r++)
         for (int c = 0; c < nx; c++) Jk[i * square + r * ldx + c] = s.rate[r] * p.dz[r * s.f.n_in + c];
     }
-    for (int i = s.stages - 1; i >= 0; i--) {  // N_i = h (b_i I + sum over later stages m of a_mi N_m dk_m/dx)
-      double* n = N + i * square;
-      set_diagonal(n, h * s.b[i]);
-      for (int m = i + 1; m < s.stages; m++)
-        if (s.a[m * s.stages + i] != 0.0) add_product(n, h * s.a[m * s.stages + i], N + m * square, Jk + m * square);
-    }
-    set_diagonal(A, 1.0);
-    for (int i = 0; i < s.stages; i++) add_product(A, 1.0, N + i * square, Jk + i * square);
-    for (int r = 0; r < nx; r++) {
-      double* next = S_next + r * ld;
-      if (with_theta) {
-        const double* lefts[kMaxStages];
-        for (int i = 0; i < s.stages; i++) {
-          for (int o = 0; o < nx; o++) left[i * nx + o] = N[i * square + r * ldx + o] * s.rate[o];
-          lefts[i] = left + i * nx;
-        }
-        pull_f(lefts, next);
-      }
-      for (int64_t q = columns.of_f; q < ld; q++) next[q] = 0.0;
-      carry(A + r * ldx, next);
-    }
+    with_states(nx, [&](auto known) { carry<known.value>(h); });
     double* last = S;
     S = S_next;
     S_next = last;
     return sim.advance(h);
+  }
+
+  // S+ = A S + B, some rows at a time. NX states where they are known, so that loops over them unroll.
+  template <int NX>
+  void carry(double h) {
+    const System& s = sim.s;
+    for (int i = s.stages - 1; i >= 0; i--) {  // N_i = h (b_i I + sum over later stages m of a_mi N_m dk_m/dx)
+      double* n = N + i * square;
+      set_diagonal(n, h * s.b[i]);
+      for (int m = i + 1; m < s.stages; m++)
+        if (s.a[m * s.stages + i] != 0.0) add_product<NX>(n, h * s.a[m * s.stages + i], N + m * square, Jk + m * square);
+    }
+    set_diagonal(A, 1.0);
+    for (int i = 0; i < s.stages; i++) add_product<NX>(A, 1.0, N + i * square, Jk + i * square);
+    constexpr int R = NX == 0 ? 1 : NX < 4 ? NX : NX % 2 ? 1 : 2;
+    for (int r = 0; r < s.nx; r += R)
+      if (s.stages == 4) carry_rows<R, NX, 4>(r);
+      else carry_rows<R, NX, 0>(r);
   }
 
   void set_diagonal(double* matrix, double value) const {
@@ -565,42 +529,101 @@ struct Sensitivity {
   }
 
   // out += factor a b
-  void add_product(double* out, double factor, const double* a, const double* b) const {
-    const int nx = sim.s.nx;
-    for (int r = 0; r < nx; r++)
-      for (int64_t c = 0; c < ldx; c += L) {
+  template <int NX>
+  TAUSID_INLINE void add_product(double* out, double factor, const double* a, const double* b) const {
+    const int nx = NX ? NX : sim.s.nx;
+    for (int64_t c = 0; c < (NX ? (NX + L - 1) / L * L : ldx); c += L)
+      for (int r = 0; r < nx; r++) {
         V sum = V{};
         for (int m = 0; m < nx; m++) sum += load(b + m * ldx + c) * a[r * ldx + m];
         store(out + r * ldx + c, load(out + r * ldx + c) + sum * factor);
       }
   }
 
-  // next += sum over c of a[c] S[c]
-  void carry(const double* a, double* next) const {
-    switch (sim.s.nx) {
-      case 1: return carry_all<1>(a, next);
-      case 2: return carry_all<2>(a, next);
-      case 3: return carry_all<3>(a, next);
-      case 4: return carry_all<4>(a, next);
-      case 5: return carry_all<5>(a, next);
-      case 6: return carry_all<6>(a, next);
+  // R rows of S+ from `first` on: B = sum over stages i and outputs o of N_i rate_o dk_i,o/dtheta. NX states and ST stages
+  // where they are known, so that loops over them unroll.
+  template <int R, int NX, int ST>
+  void carry_rows(int first) {
+    const int nx = NX ? NX : sim.s.nx, stages = ST ? ST : sim.s.stages;
+    constexpr int kStages = ST ? ST : kMaxStages;
+    const Net& n = sim.s.f;
+    const Copy& f = sim.f;
+    const Point* p = sim.stage;
+    V by[R][NX ? NX : 1];
+    for (int r = 0; r < R; r++)
+      for (int c = 0; c < NX; c++) by[r][c] = broadcast<double>(A[(first + r) * ldx + c]);
+    const auto carried = [&](int64_t q, V(&sum)[R]) TAUSID_LAMBDA {
+      for (int r = 0; r < R; r++) sum[r] = V{};
+      for (int c = 0; c < nx; c++) {
+        const V s = load(S + c * ld + q);
+        for (int r = 0; r < R; r++) sum[r] += s * (NX ? by[r][c] : broadcast<double>(A[(first + r) * ldx + c]));
+      }
+    };
+    const auto write = [&](int64_t q, const V(&sum)[R]) TAUSID_LAMBDA {
+      for (int r = 0; r < R; r++) store(S_next + (first + r) * ld + q, sum[r]);
+    };
+    const auto left = [&](int r, int i, int o) TAUSID_LAMBDA {
+      return broadcast<double>(N[i * square + (first + r) * ldx + o] * sim.s.rate[o]);
+    };
+    int64_t at = 0;
+    for (int o = 0; with_theta && o < nx; o++, at += f.nf) {
+      V w[R][kStages];
+      for (int r = 0; r < R; r++)
+        for (int i = 0; i < stages; i++) w[r][i] = left(r, i, o);
+      for (int64_t j = 0; j < f.nf; j += L) {
+        V sum[R];
+        carried(at + j, sum);
+        for (int i = 0; i < stages; i++) {
+          const V x = load(p[i].features + j);
+          for (int r = 0; r < R; r++) sum[r] += x * w[r][i];
+        }
+        write(at + j, sum);
+      }
     }
-    for (int64_t q = 0; q < ld; q += L) {
-      V sum = load(next + q);
-      for (int c = 0; c < sim.s.nx; c++) sum += load(S + c * ld + q) * a[c];
-      store(next + q, sum);
+    int64_t in = n.n_in;
+    for (int l = 0; with_theta && l < n.layers; l++) {
+      const int64_t width = n.width[l];
+      const double* z[kStages];
+      for (int i = 0; i < stages; i++) z[i] = l ? p[i].a[l - 1] : p[i].z;
+      each_vector(width, [&](int64_t j) {
+        V u[R][kStages];
+        for (int r = 0; r < R; r++)
+          for (int i = 0; i < stages; i++) u[r][i] = V{};
+        for (int o = 0; o < nx; o++)
+          for (int i = 0; i < stages; i++) {
+            const V t = load(p[i].t[l] + o * f.ld[l] + j);
+            for (int r = 0; r < R; r++) u[r][i] += t * left(r, i, o);
+          }
+        for (int64_t c = 0; c <= in; c++) {
+          const int64_t q = at + c * width + j;
+          V sum[R];
+          carried(q, sum);
+          for (int i = 0; i < stages; i++) {
+            const V x = broadcast<double>(c < in ? z[i][c] : 1.0);
+            for (int r = 0; r < R; r++) sum[r] += u[r][i] * x;
+          }
+          write(q, sum);
+        }
+      });
+      at += (in + 1) * width;
+      in = width;
+    }
+    for (int64_t q = columns.of_f; q < columns.of_f + nx; q += L) {
+      V sum[R];
+      carried(q, sum);
+      write(q, sum);
     }
   }
 
+  // The part of the row of J for the parameters of f: sum over states c of w dz_c S_c.
   template <int NX>
-  TAUSID_INLINE void carry_all(const double* a, double* next) const {
-    V factor[NX];
-    for (int c = 0; c < NX; c++) factor[c] = broadcast<double>(a[c]);
-    for (int64_t q = 0; q < ld; q += L) {
-      V sum = load(next + q);
-#pragma GCC unroll 6
-      for (int c = 0; c < NX; c++) sum += load(S + c * ld + q) * factor[c];
-      store(next + q, sum);
+  void state_parameters(double w, const double* dz) {
+    V by[NX ? NX : 1];
+    for (int c = 0; c < NX; c++) by[c] = broadcast<double>(w * dz[c]);
+    for (int64_t q = 0; q < columns.of_f; q += L) {
+      V sum = V{};
+      for (int c = 0; c < (NX ? NX : sim.s.nx); c++) sum += load(S + c * ld + q) * (NX ? by[c] : broadcast<double>(w * dz[c]));
+      store(row + q, sum);
     }
   }
 
@@ -612,12 +635,8 @@ struct Sensitivity {
     } else {
       const double* dz = sim.at_output.dz + int64_t(o) * sim.s.g.n_in;
       if (with_theta) {
-        for (int64_t q = 0; q < columns.of_f; q += L) {
-          V sum = V{};
-          for (int c = 0; c < nx; c++) sum += load(S + c * ld + q) * (w * dz[c]);
-          store(row + q, sum);
-        }
-        output_parameters(o, w);
+        with_states(nx, [&](auto known) { state_parameters<known.value>(w, dz); });
+        gradient(sim.g, sim.at_output, o, w, row + columns.of_f);
       }
       for (int i = 0; i < nx; i++) {
         double sum = 0.0;
@@ -628,14 +647,6 @@ struct Sensitivity {
     row[columns.all - 1] = residual;
     for (int64_t q = columns.all; q < columns.width(); q++) row[q] = 0.0;
     return row;
-  }
-
-  void output_parameters(int o, double w) {
-    const Net& n = sim.s.g;
-    double* left_of_o = left;
-    for (int i = 0; i < n.n_out; i++) left_of_o[i] = i == o ? w : 0.0;
-    const double* lefts[1] = {left_of_o};
-    pull_g(lefts, row + columns.of_f);
   }
 };
 
