@@ -130,6 +130,9 @@ def test_the_best_kind_is_tried_with_other_numbers_of_states():
     assert not any(recipe.structure.nx > order for recipe in resized_candidates(task, others, [], most_states=order))
     given = make_task(settings={"structure.nx": 2})
     assert resized_candidates(given, first_candidates(given), [], 9) == []
+    # Where no linear model fits, all small numbers of states are tried.
+    found = resized_candidates(task, others[:1], [linear], most_states=9, unknown=True)
+    assert {1, 2, 3} <= {recipe.structure.nx for recipe in found} | {order}
 
 
 def test_linear_models_of_other_orders_are_compared_with():
@@ -263,9 +266,37 @@ def test_finalists_are_as_good_as_the_best_and_clearly_better_than_the_linear_mo
 
     assert finalists(linear=1.0, a=0.5, b=0.52, c=0.6, d=0.54) == [a, b, d]
     assert finalists(linear=1.0, a=0.995, b=1.1, c=1.2, d=1.2) == [linear]
-    assert finalists(linear=1.0, a=0.97, b=1.0, c=1.2, d=1.2) == [a, b]
+    assert finalists(linear=1.0, a=0.97, b=1.0, c=1.2, d=1.2) == [a]
     assert finalists(linear=np.inf, a=0.5, b=np.inf, c=0.6, d=0.7) == [a]
     assert finalists(linear=np.inf, a=np.inf, b=np.inf, c=np.inf, d=np.inf) == []
+
+
+def test_of_candidates_that_are_near_those_are_fitted_whose_folds_agree(monkeypatch):
+    task = make_task()
+    linear, a, b, c, d, *_ = first_candidates(task)
+    errors, spreads = {linear: 1.0, a: 0.3, b: 0.33, c: 0.35, d: 0.5}, {a: 0.4, b: 0.0, c: 0.03, d: 0.0}
+    told = Told(task, lambda recipe, fold: errors[recipe])
+    monkeypatch.setattr(told, "spread", spreads.__getitem__)
+    # a is 0.5 from what is right where b is 0.33; d is too far behind on held-out data to be asked.
+    assert search._finalists(told, told.race(list(errors))) == [b, c]
+
+
+def test_the_spread_is_that_of_the_models_of_the_folds():
+    task = make_task(wiener_record(300), {"holdout": Folds(3)})
+    _, candidate, *_ = first_candidates(task)
+    model = task.problem.initial_model
+
+    class Scaled(Trials):
+        """Folds whose outputs are 10 % more, and less, than the model's."""
+
+        def _do(self, job: Job) -> Trial:
+            factor = 1.0 if job.recipe != candidate else (0.9, 1.0, 1.1)[job.fold]
+            return Trial(FoldCurve((0,), (1.0,), 10, 0.1, (1.0,)), with_outputs(model, factor))
+
+    tried = Scaled(task, quiet())
+    assert tried.spread(candidate) == 0.0  # nothing was tried
+    tried.run([Job(candidate, k) for k in range(3)])
+    assert tried.spread(candidate) == pytest.approx(0.1, rel=0.1)  # outputs are about a deviation in size
 
 
 def test_a_fold_never_knows_what_it_holds_out():

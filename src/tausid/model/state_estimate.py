@@ -19,7 +19,7 @@ FLOOR = 1e-8
 # Most steps, and most of them in a row without a lower error.
 STEPS, TRIALS = 200, 12
 # Relative decrease of the error that counts as converged.
-TOLERANCE = 1e-7
+TOLERANCE = 1e-5
 
 
 @dataclass(frozen=True, eq=False)

@@ -86,14 +86,19 @@ def linear_candidates(task: Task, most_states: int) -> list[Recipe]:
     return [LINEAR.apply(task.problem.recipe, nx) for nx in sorted(sizes) if nx <= most_states]
 
 
-def resized_candidates(task: Task, best: Sequence[Recipe], linear: Sequence[Recipe], most_states: int) -> list[Recipe]:
+def resized_candidates(
+    task: Task, best: Sequence[Recipe], linear: Sequence[Recipe], most_states: int, *, unknown: bool = False
+) -> list[Recipe]:
     """The best kinds with fewer states, as a linear model takes some for what is nonlinear, with one more, and with as
-    many as the best linear model has."""
+    many as the best linear model has; with all small numbers where that is `unknown`, as no linear model fits."""
     if not is_searched(task) or task.asked.structure.nx != AUTO:
         return []
     n = task.problem.recipe.structure.order
-    sizes = sorted({n - 1, (n + 1) // 2, n + 1, *(recipe.structure.order for recipe in linear[:1])} - {0, n})
-    return [recipe.with_structure(nx=nx) for recipe in best for nx in sizes if nx <= max(most_states, 1)]
+    sizes = {n - 1, (n + 1) // 2, n + 1, *(recipe.structure.order for recipe in linear[:1])}
+    sizes |= set(range(1, USUAL_STATES)) if unknown else set()
+    return [
+        recipe.with_structure(nx=nx) for recipe in best for nx in sorted(sizes - {0, n}) if nx <= max(most_states, 1)
+    ]
 
 
 def with_less_decay(task: Task, recipes: Sequence[Recipe]) -> list[Recipe]:

@@ -35,9 +35,12 @@ from tausid.training.trials import Trials
 
 # A nonlinear model must have a held-out error lower than the linear one's by this factor, and in most folds.
 BETTER = 0.98
-# Candidates within this factor of the best held-out error take part in the final fits, at most so many, with so many
-# fits in all.
-CLOSE, FINALISTS, FINAL_FITS = 1.1, 3, 5
+# Candidates within this factor of the best held-out error may take part in the final fits. Those do whose error and
+# disagreement of folds with other inputs are together within the second factor of the best: at most so many, with so
+# many fits in all.
+NEAR, CLOSE, FINALISTS, FINAL_FITS = 1.3, 1.1, 3, 5
+# Held-out error of the linear model beyond which it does not say how many states there are.
+SAYS_NOTHING = 0.5
 # Kinds of networks as close, with which other numbers of states and less weight decay are tried, at most.
 KINDS_TO_VARY = 2
 # Samples in all final fits together, beyond which there are fewer of them.
@@ -115,7 +118,9 @@ def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
     trials.to_come = final_fits
     linear, kinds = ([recipe for recipe in ranking if is_linear(recipe) == wanted] for wanted in (True, False))
     best = [kind for kind in kinds if trials.of(kind).lowest <= CLOSE * trials.of(kinds[0]).lowest][:KINDS_TO_VARY]
-    varied = [*resized_candidates(task, best, linear, trials.most_states), *with_less_decay(task, best)]
+    unknown = not linear or not trials.of(linear[0]).lowest < SAYS_NOTHING
+    resized = resized_candidates(task, best, linear, trials.most_states, unknown=unknown)
+    varied = [*resized, *with_less_decay(task, best)]
     ranking = _rank(trials, [*ranking, *trials.race(varied)])
     while more := _further(task, trials, ranking):
         trials.race(more)
@@ -142,15 +147,21 @@ def _rank(trials: Trials, recipes: Sequence[Recipe]) -> list[Recipe]:
 
 
 def _finalists(trials: Trials, ranking: Sequence[Recipe]) -> list[Recipe]:
-    """Candidates that are about as good as the best one; the linear model alone where none is clearly better."""
+    """Candidates that are about as good as the best one; the linear model alone where none is clearly better.
+
+    Held-out data are like the training data. How far folds lie apart with other inputs says what to expect of these.
+    """
     lowest = trials.of(ranking[0]).lowest
     if not np.isfinite(lowest):
         return []
     linear = next((recipe for recipe in ranking if is_linear(recipe)), None)
     if linear is not None and not _clearly_better(trials.of(ranking[0]), trials.of(linear)):
         return [linear]
-    close = [recipe for recipe in ranking if trials.of(recipe).lowest <= CLOSE * max(lowest, NEGLIGIBLE)]
-    return [recipe for recipe in close if not is_linear(recipe)][:FINALISTS]
+    near = [r for r in ranking if not is_linear(r) and trials.of(r).lowest <= NEAR * max(lowest, NEGLIGIBLE)]
+    better = [r for r in near if linear is None or _clearly_better(trials.of(r), trials.of(linear))]
+    risks = {recipe: math.hypot(trials.of(recipe).lowest, trials.spread(recipe)) for recipe in better}
+    limit = CLOSE * max(min(risks.values()), NEGLIGIBLE)
+    return sorted((recipe for recipe in better if risks[recipe] <= limit), key=risks.__getitem__)[:FINALISTS]
 
 
 def _clearly_better(best: FoldCurves, linear: FoldCurves) -> bool:

@@ -22,6 +22,7 @@ from tausid.model.state_space import StateSpace
 from tausid.model.structure import SAMPLES_PER_STATE
 from tausid.training.candidates import describe, has_one_start, is_linear
 from tausid.training.checkpoint import load_trials, save_trials
+from tausid.training.consensus import compare
 from tausid.training.driver import Session, trainer_of
 from tausid.training.full_error import full_error
 from tausid.training.holdout import cut_folds
@@ -43,7 +44,7 @@ HOPELESS = (2.0, 1.3, 1.2)
 # A fold is trained again where its training error is so many times the lowest one of the same candidate.
 STUCK = 2.0
 # Iterations after which the better half of several random starts goes on, and then the best of them alone.
-SCREENED = (4, 12)
+SCREENED = (8, 20)
 # What trials say that were not done, or given up.
 NOTHING = FoldCurves((), (), (np.inf,), 0)
 SECONDS_BETWEEN_LOOKS = 0.05
@@ -199,6 +200,13 @@ class Trials:
         model = self.done[job].model
         assert model is not None
         return model
+
+    def spread(self, recipe: Recipe) -> float:
+        """How far the models of a candidate's folds lie apart with other inputs; 0 where there is one at most."""
+        folds = [self.done[job] for k in range(len(self.splits)) if (job := Job(recipe, k)) in self.done]
+        models = [trial.model for trial in folds if trial.model is not None]
+        problem = self.task.problem
+        return compare(models, problem.split.train, problem.seed).spread if len(models) > 1 else 0.0
 
     def own_error(self, job: Job) -> float:
         """The error of a finished job on all training records, simulated like new ones; computed once."""
