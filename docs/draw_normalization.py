@@ -21,8 +21,8 @@ LINE, ROOM = "#0072B2", "#e8e2cf"
 TITLES = {0.01: "tau a hundred times too small", 1.0: "tau from the data", 100.0: "tau a hundred times too large"}
 ROWS = ("slope that the\nnetwork must learn", "size of the state", "output")
 WORDS = (
-    ("as good as flat", "fills the room", "far outside"),
-    ("far outside", "fills the room", "as good as nothing"),
+    ("almost flat", "fills the range", "far outside"),
+    ("far outside", "fills the range", "almost zero"),
     ("hardly moves", "a few swings", "over at once"),
 )
 
