@@ -18,11 +18,12 @@ import tausid
 
 PICTURE = Path(__file__).parent / "images" / "why_normalize.png"
 LINE, ROOM = "#0072B2", "#e8e2cf"
+BOX = {"color": "white", "pad": 1.0}  # behind words, so that lines do not cross them
 TITLES = {0.01: "tau a hundred times too small", 1.0: "tau from the data", 100.0: "tau a hundred times too large"}
 ROWS = ("slope that the\nnetwork must learn", "size of the state", "output")
 WORDS = (
-    ("as good as flat", "fills the room", "far outside"),
-    ("far outside", "fills the room", "as good as nothing"),
+    ("almost flat", "fills the range", "far outside"),
+    ("far outside", "fills the range", "almost zero"),
     ("hardly moves", "a few swings", "over at once"),
 )
 
@@ -51,7 +52,7 @@ def draw_state(panel: Axes, t: np.ndarray, x: np.ndarray, factor: float) -> None
 def draw_time(panel: Axes, t: np.ndarray, x: np.ndarray, tau: float, factor: float) -> None:
     """The record over time in units of tau."""
     panel.plot(t / (factor * tau), x, color=LINE, linewidth=1.0)
-    panel.set(xlim=(0, 20), ylim=(-4, 4), xlabel="time that the network sees, in tau", yticks=[-2, 0, 2])
+    panel.set(xlim=(0, 20), ylim=(-4, 4), xlabel="time in tau", yticks=[-2, 0, 2])
 
 
 def draw() -> Figure:
@@ -65,7 +66,8 @@ def draw() -> Figure:
         draw_time(panels[2, column], t, x, tau, factor)
         panels[0, column].set_title(title, fontsize=10)
         for row in range(3):
-            panels[row, column].text(0.03, 0.96, WORDS[row][column], transform=panels[row, column].transAxes, va="top")
+            panel = panels[row, column]
+            panel.text(0.03, 0.96, WORDS[row][column], transform=panel.transAxes, va="top", bbox=BOX)
     for row, label in enumerate(ROWS):
         panels[row, 0].set_ylabel(label)
     return figure

@@ -24,7 +24,7 @@ from types import ModuleType
 
 DOCS = Path(__file__).parent
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$(?:\n\n(^```text\n)(.*?)^```$)?", re.MULTILINE | re.DOTALL)
-COLOURS, WIDTH = 24, 840  # enough for lines and letters; a picture then takes some 30 kB
+COLOURS, WIDTH = 64, 840  # enough for lines and letters; a picture then takes some 30 kB
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,9 @@ def copy_pictures(names: set[str], folder: Path, target: Path) -> None:
             with Image.open(path) as picture:
                 small = picture.convert("RGB")
             small.thumbnail((WIDTH, 2 * WIDTH), Image.Resampling.LANCZOS)
-            small.quantize(COLOURS, dither=Image.Dither.NONE).save(target / path.name, optimize=True)
+            # By coverage: by frequency a thin coloured line loses its colour to greys.
+            few = small.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
+            few.save(target / path.name, optimize=True)
 
 
 def main() -> None:
