@@ -123,7 +123,7 @@ def test_a_model_knows_its_channels_and_its_folder_is_as_good_as_its_file(folder
     for path in (folder, folder / "model.safetensors"):
         scores = json.loads(printed("evaluate", path, data, "--json"))
         assert scores["rmse"]["level"] == pytest.approx(expected, rel=1e-9)
-    assert "note: log: time 'time'" in capfd.readouterr().err
+    assert "note: log: time stamps from column 'time'" in capfd.readouterr().err
     assert tausid.load_model(folder).output_names == ("level",)
 
 
@@ -142,7 +142,7 @@ def test_inputs_alone_are_simulated(folder, tmp_path, record, model, data, capfd
     path, out = write(tmp_path / "inputs.csv", {"pump": np.full(60, 0.3)}), tmp_path / "sim.csv"
     told = printed("simulate", folder, path, "--out", out)
     assert "initial state (rest)" in told
-    assert "the training data's sampling time, 0.5 s" in capfd.readouterr().err
+    assert "sampling time 0.5 s, as in training" in capfd.readouterr().err
     table = np.genfromtxt(out, delimiter=",", names=True)
     assert table.dtype.names == ("t", "pump", "level_simulated")
     np.testing.assert_allclose(table["level_simulated"], model.simulate(u=np.full(60, 0.3)).y[:, 0])

@@ -246,6 +246,15 @@ def test_one_fold_alone_does_not_end_a_candidate():
     assert set(told.race([good, odd])) == {good, odd}
 
 
+def test_luck_in_the_first_fold_does_not_end_all_others():
+    task = make_task(wiener_record(300), {"holdout": Folds(4)})
+    _, lucky, good, other, bad, *_ = first_candidates(task)
+    first = {lucky: 0.1, good: 1.0, other: 1.1, bad: 1.2}
+    told = Told(task, lambda recipe, fold: first[recipe] if fold == 0 else 20.0 if recipe == lucky else 1.0)
+    assert told.race([lucky, good, other, bad])[0] == good
+    assert told.of(bad, [1]).lowest == np.inf  # not among the best three
+
+
 def test_errors_that_are_as_good_as_none_are_not_compared():
     task = make_task()
     linear, first, second, *_ = first_candidates(task)

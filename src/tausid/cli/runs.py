@@ -84,8 +84,8 @@ def read_for(
                 "neither --ts nor --time. Give one of them."
             )
         columns = replace(columns, time=time, ts=None if time else model.ts)
-        said = f"time {time!r}" if time else f"the training data's sampling time, {model.ts:g} s"
-        print(f"note: {channels.name}: {said}; give --time or --ts if it is another", file=sys.stderr)
+        said = f"time stamps from column {time!r}" if time else f"sampling time {model.ts:g} s, as in training"
+        print(f"note: {channels.name}: {said}; for another one give --time or --ts", file=sys.stderr)
     try:
         records = read_part(data, columns, part)
     except DataError as error:

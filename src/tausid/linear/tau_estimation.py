@@ -176,7 +176,7 @@ def _describe(model: LinearModel, method: str) -> str:
     }[method]
     return (
         f"sqrt(var(x) / var(dx/dt)) of the states of a linear approximation of order {model.order} "
-        f"(balanced, mean square one), {how}; {model.hold}-order hold"
+        f"(balanced states, RMS one), {how}; {model.hold}-order hold"
     )
 
 

@@ -73,7 +73,7 @@ class EnsembleModel:
             (_member_name(i + 1, model), f"held-out error {score:.4g}")
             for i, (model, score) in enumerate(zip(self.members, self.scores, strict=True))
         ]
-        return html_table("Ensemble: errors over the outputs' deviation", rows) + self.best._repr_html_()
+        return html_table("Ensemble: errors over the outputs' standard deviation", rows) + self.best._repr_html_()
 
     @property
     def best(self) -> Model:

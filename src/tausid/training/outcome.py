@@ -119,7 +119,7 @@ def describe_trust(trust: Trust | None) -> str:
     """In one or two sentences, how far a model can be trusted."""
     if trust is None or trust.held_out is None:
         return ""
-    told = f"Held-out error {_percent(trust.held_out)} of the outputs' deviation"
+    told = f"Held-out error {_percent(trust.held_out)} of the outputs' standard deviation"
     told += "." if trust.linear is None else f"; the best linear model has {_percent(trust.linear)}."
     if trust.distance is not None:
         told += (

@@ -39,8 +39,9 @@ from tausid.training.result import FoldCurves
 from tausid.training.run_state import RunState, Status
 from tausid.training.stretches import every_needed
 
-# A candidate is given up where one, two, three folds leave it behind by these factors; one fold may be unlike others.
-HOPELESS = (2.0, 1.3, 1.2)
+# A candidate is given up where one, two, three folds leave it behind by these factors. One fold may be unlike others:
+# so many of those that are not linear go on after the first.
+HOPELESS, GO_ON = (2.0, 1.3, 1.2), 3
 # A fold is trained again where its training error is so many times the lowest one of the same candidate.
 STUCK = 2.0
 # Iterations after which the better half of several random starts goes on, and then the best of them alone.
@@ -169,7 +170,9 @@ class Trials:
             if self.session.interrupted.is_set():
                 break
             errors = {recipe: self.of(recipe, range(k + 1)).lowest for recipe in {job.recipe for job in self.done}}
-            alive = [recipe for recipe in alive if not _hopeless(recipe, errors, k)]
+            ranking = sorted((recipe for recipe in alive if not is_linear(recipe)), key=errors.__getitem__)
+            best = [recipe for recipe in ranking[:GO_ON] if k == 0 and np.isfinite(errors[recipe])]
+            alive = [recipe for recipe in alive if recipe in best or not _hopeless(recipe, errors, k)]
         return sorted(alive, key=lambda recipe: self.of(recipe).lowest)
 
     def _repeat_stuck(self, candidates: Sequence[Recipe], later: int) -> None:

@@ -75,7 +75,7 @@ def plot_order(estimate: OrderEstimate) -> Figure:
     panel.set_ylim(bottom=0.0)
     panel.set_title("linear models on held-out samples")
     panel.set_xlabel("number of states")
-    panel.set_ylabel("error (% of deviation)")
+    panel.set_ylabel("error (% of standard deviation)")
     panel.legend()
     return figure
 

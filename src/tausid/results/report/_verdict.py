@@ -14,6 +14,7 @@ from tausid.data.records import Record
 from tausid.results.report._html import number, share
 from tausid.results.residuals import ResidualTest
 from tausid.results.runs import Experiment, Run
+from tausid.training.parts import Adam
 from tausid.training.run_state import Status
 
 # Least fit in percent for each word. A fit of 85 % leaves an error of 15 % of the output's deviation.
@@ -26,7 +27,7 @@ GAP = 1.5
 ALARM = 2.0
 # A best step within this share of the last one means that training may not have ended.
 UNFINISHED = 0.05
-# Models that agree within this share of the outputs' deviation are trusted, and beyond that one are not.
+# Models that agree within this share of the outputs' standard deviation are trusted, and beyond that one are not.
 AGREE, DISAGREE = 0.1, 0.3
 
 
@@ -184,7 +185,7 @@ def _check_trust(run: Run) -> Iterator[Check]:
     if distance is None:
         return
     level = GOOD if distance <= AGREE else NOTE if distance <= DISAGREE else BAD
-    told = f"{members} models trained independently agree within {share(distance)} of the outputs' deviation"
+    told = f"{members} models trained independently agree within {share(distance)} of the outputs' standard deviation"
     yield Check(level, f"{told} on inputs like those of the training data.")
 
 
@@ -193,23 +194,24 @@ def _check_training(run: Run) -> Check:
     if status == Status.DIVERGED:
         return Check(BAD, f"Training diverged: {run.summary.get('message', '')}")
     folds, most = run.model.provenance.get("folds"), run.recipe.trainer.most
+    unit = "steps" if isinstance(run.recipe.trainer, Adam) else "iterations"
     early = isinstance(steps, int) and steps < (1 - UNFINISHED) * most
     if folds is not None and status == Status.COMPLETED and early:
         chose = f"{len(folds['scores'])} folds of the training data"
         if steps == folds["chosen"]:
-            return Check(GOOD, f"{chose} chose {steps} of at most {most} steps.")
-        return Check(GOOD, f"The final fit ended after {steps} steps; {chose} chose {folds['chosen']}.")
+            return Check(GOOD, f"{chose} chose {steps} of at most {most} {unit}.")
+        return Check(GOOD, f"The final fit ended after {steps} {unit}; {chose} chose {folds['chosen']}.")
     validated = any(np.isfinite(row.validation) for row in run.history)
     if not validated:
-        return Check(NOTE, f"Trained for {steps} steps without validation: the model is that of the last step.")
+        return Check(NOTE, f"Trained for {steps} {unit} without validation: the model is that of the last step.")
     if (
         status == Status.COMPLETED
         and isinstance(steps, int)
         and isinstance(best, int)
         and best >= (1 - UNFINISHED) * steps
     ):
-        return Check(NOTE, f"Training may not have ended: the best of {steps} steps is {best}. More steps may help.")
-    return Check(GOOD, f"Training was long enough: the best of {steps} steps is {best}.")
+        return Check(NOTE, f"Training may not have ended: the best of {steps} {unit} is {best}. More may help.")
+    return Check(GOOD, f"Training was long enough: the best of {steps} {unit} is {best}.")
 
 
 def _unit(record: Record, output: str) -> str:
