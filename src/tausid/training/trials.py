@@ -262,7 +262,11 @@ class Trials:
     def _do_there(self, workers: LocalWorkers, job: Job) -> Trial | None:
         """One job in a process of its own; here where that dies, as one may for lack of memory."""
         begin = None if job.begin is None else self.done[Job(job.recipe, job.begin)]
-        future = workers.submit(_work, job, begin)
+        try:
+            future = workers.submit(_work, job, begin)
+        except RuntimeError:  # another one has died meanwhile
+            self.close()
+            return self._do(job)
         while not wait([future], timeout=SECONDS_BETWEEN_LOOKS).done:
             if self.session.interrupted.is_set():
                 return None
