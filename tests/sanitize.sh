@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The compiled engine's kernels under AddressSanitizer and UndefinedBehaviorSanitizer; any finding ends it with an error.
-# Half a minute of one core. Only what this processor can run is compiled; the rest could not be looked at.
+# The compiled engine's kernels under AddressSanitizer and UndefinedBehaviorSanitizer, and what shares them among threads
+# under ThreadSanitizer; any finding ends it with an error. Less than a minute of one core. Only what this processor can run is compiled; the rest could not be looked at.
 #   bash tests/sanitize.sh
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -30,4 +30,13 @@ $compiler $flags $sets sanitize.cpp "$out"/kernel_*.o -o "$out/sanitize"
 "$out/sanitize"
 $compiler $flags $sets sanitize_second_order.cpp $sources/second_order_calls.cpp $sources/recursion.cpp "$out"/second_order_*.o -pthread -o "$out/second"
 "$out/second"
+# Kernels share nothing among threads, so one instruction set is enough.
+threads="-std=c++17 -O1 -g1 -fsanitize=thread -I $sources"
+if ! { echo 'int main() {}' | $compiler $threads -x c++ - -o "$out/empty" && "$out/empty"; } 2>/dev/null; then
+  echo "clean; threads: skipped, as programs with ThreadSanitizer do not run here"
+  exit 0
+fi
+$compiler $threads -DTAUSID_ISA=plain -c $sources/second_order.cpp -o "$out/threads.o"
+$compiler $threads -DTAUSID_HAVE_PLAIN sanitize_second_order.cpp $sources/second_order_calls.cpp $sources/recursion.cpp "$out/threads.o" -pthread -o "$out/threads"
+TSAN_OPTIONS=halt_on_error=1 "$out/threads" 30
 echo "clean"

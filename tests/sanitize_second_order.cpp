@@ -1,8 +1,11 @@
 // Simulation and normal equations under the sanitizers: many structures, lengths and thread counts, in buffers of exactly
-// the size that Python hands over. Finite differences of the cost say that what is computed is not nonsense.
+// the size that Python hands over. Finite differences of the cost say that what is computed is not nonsense. An argument
+// is the number of rounds.
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "../src/tausid/engine/csrc/second_order.h"
@@ -39,6 +42,27 @@ Net random_net(int n_in, int n_out, std::vector<int32_t>& factors) {
   return n;
 }
 
+// The same sums to the bit, where eight threads ask for them at once, with four threads each, and simulate.
+bool same_from_eight_threads(int isa, const System& s, const std::vector<double>& theta, const std::vector<double>& x0,
+                             const Samples& d, const std::vector<double>& H, double cost) {
+  std::vector<int> good(8, 0);
+  std::vector<std::thread> threads;
+  for (int& mine : good)
+    threads.emplace_back([&] {
+      size_t P = theta.size(), nx = size_t(s.nx), records = x0.size() / nx;
+      std::vector<double> h(P), H_now(P * P), G(records * nx * P), K(records * nx * nx), k(records * nx);
+      double cost_now = 0, simulated = 0;
+      Sums sums{&cost_now, H_now.data(), h.data(), G.data(), K.data(), k.data()};
+      bool failed = tausid_normal(isa, &s, 4, theta.data(), x0.data(), &d, 1, &sums) ||
+                    tausid_simulate(isa, &s, theta.data(), x0.data(), &d, nullptr, nullptr, &simulated);
+      mine = !failed && cost_now == cost && H_now == H;
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (int one : good)
+    if (!one) return false;
+  return true;
+}
+
 int check(int isa, int round) {
   System s{};
   s.nx = whole(1, 5), s.nu = whole(0, 3), s.ny = whole(0, 9) ? whole(1, 3) : 41;
@@ -68,6 +92,7 @@ int check(int isa, int round) {
   Sums sums{&again, H.data(), h.data(), G.data(), K.data(), k.data()};
   if (tausid_normal(isa, &s, whole(1, 4), theta.data(), x0.data(), &d, 1, &sums)) return 2;
   if (!(std::fabs(cost - again) <= 1e-9 * (1 + cost)) && std::isfinite(cost)) return 3;
+  if (round % 10 == 1 && std::isfinite(again) && !same_from_eight_threads(isa, s, theta, x0, d, H, again)) return 8;
   Sums only{&again, nullptr, nullptr, nullptr, K.data(), k.data()};
   if (tausid_normal(isa, &s, 2, theta.data(), x0.data(), &d, 0, &only)) return 4;
   if (N && std::isfinite(cost)) {  // along one random direction
@@ -95,10 +120,11 @@ int check_recursion() {
 
 }  // namespace
 
-int main() {
+int main(int count, char** words) {
+  int rounds = count > 1 ? std::atoi(words[1]) : 150;
   if (int failed = check_recursion()) return std::printf("recursion: check %d failed\n", failed);
   for (int isa = 0; isa < 3; isa++)
-    for (int round = 0; tausid_lanes(isa, 8) && round < 150; round++)
+    for (int round = 0; tausid_lanes(isa, 8) && round < rounds; round++)
       if (int failed = check(isa, round)) return std::printf("second order: check %d failed, instruction set %d, round %d\n", failed, isa, round);
   return 0;
 }

@@ -7,6 +7,7 @@ numbers without end, a reader that goes away, signals. One table for most of the
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import resource
@@ -111,6 +112,8 @@ def test_a_place_that_cannot_be_written_is_named(name, place, command, made):
         (("simulate", "m", "d.csv", "--dt", "nan"), "`dt` must be a positive number"),
         (("tau", "d.csv", "--input", "u", "--output", "y", "--ts", "1e-300"), "must be at least 1e-100 s"),
         (("fit", "d.csv", "--output", "y", "--time", "t", "--prepare", "trim 0 5"), "must be long enough to hold"),
+        (("fit", "d.csv", "--output", "y", "--time", "t", "--prepare", "trim 0 15"), "--set trainer.horizon="),
+        (("tau", "d.csv", "--input", "u", "--output", "y", "--ts", "1e300"), "must be finite and below 1e+100 s"),
         (("study", "run", "nested.toml"), "the spec of a study must be TOML"),
         (("study", "run", "many.toml"), "axis `seed` must have at most 100000 runs"),
         (("study", "run", "product.toml"), "a study must have at most 100000 runs; got 1000000"),
@@ -135,6 +138,27 @@ def test_output_to_a_full_device_is_said(words, command, monkeypatch):
         with contextlib.suppress(OSError):
             full.flush()
     assert code == 2 and "standard output must be usable; it is not: No space left on device" in said
+
+
+class Full(io.StringIO):
+    """A stream that takes nothing."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("words", [("info", "missing"), ("none",), (*FIT, "--out", "unread")], ids=lambda w: w[0])
+def test_an_error_that_nobody_can_read_still_has_its_code(words, command, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Full())
+    assert command(*words) == (2, "")
+
+
+@pytest.mark.parametrize("names", [["stdout"], ["stderr"], ["stdout", "stderr"]], ids=" and ".join)
+def test_streams_that_were_closed_before_are_no_error(names, command, monkeypatch):
+    for words, code in ((("info", "m"), 0), (("info", "missing"), 2)):
+        for name in names:
+            monkeypatch.setattr(sys, name, None)
+        assert command(*words)[0] == code
 
 
 def test_a_reader_that_goes_away_is_no_error(command, monkeypatch):

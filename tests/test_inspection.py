@@ -99,6 +99,7 @@ def test_time_that_runs_backwards_is_counted():
     t = channels()["t"]
     t[[10, 20]] = t[[9, 5]]
     assert look(channels(t=t), **NAMED).clock.backwards == 2
+    assert "Time steps of 1e-300 s are none of a measurement" in said(channels(t=np.arange(4000) * 1e-300), **NAMED)
     assert "Time does not increase at 2 of 4000 samples" in said(channels(t=t), **NAMED)
 
 

@@ -272,6 +272,15 @@ def test_arrays_are_checked_against_the_structure(name, array, reason, folder):
         tausid.load_model(path)
 
 
+def test_parameters_beyond_all_measure_are_refused(folder):
+    """Their free numbers would be infinite; found by a fuzzer."""
+    arrays, content = copy.deepcopy(parts(MODELS["physics"]))
+    content["physics"]["fields"]["k1"] = {"start": 1e-300, "lower": 0.0, "upper": 1e300}
+    path = forge(folder / "measure.safetensors", arrays, json.dumps(content))
+    with pytest.raises(StorageError, match=r"`Parameter` must have finite numbers of at most 1e\+100"):
+        tausid.load_model(path)
+
+
 @pytest.mark.parametrize("header", [{"version": "1"}, {"version": None}, {"checksum": 3}, {"content": None}])
 def test_a_header_of_other_types_is_refused(header, folder):
     with pytest.raises(StorageError, match="must be as tausid writes it"):

@@ -20,10 +20,12 @@ def main() -> None:
     # Matrices here are small: BLAS threads would only wait for each other. Read when numpy is first imported.
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # names that the terminal, or UTF-8, cannot show
-    sys.exit(_run(sys.argv[1:]))
+    with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - a device
+        sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere  # None where they were closed before
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")  # names that the terminal, or UTF-8, cannot show
+        sys.exit(_run(sys.argv[1:]))
 
 
 def _run(words: Sequence[str]) -> int:
@@ -35,24 +37,27 @@ def _run(words: Sequence[str]) -> int:
             sys.stdout.flush()
         return 0
     except TausidError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _say(f"error: {error}")
         return 1 if isinstance(error, DivergenceError) else 2
     except BrokenPipeError:
         _forget_output()
         return NO_READER
     except OSError as error:
         _forget_output()
-        print(f"error: {_describe(error)}", file=sys.stderr)
+        _say(f"error: {_describe(error)}")
         return 2
     except MemoryError:
-        print(
-            "error: there must be enough memory; there is not. Take a smaller model or a shorter record.",
-            file=sys.stderr,
-        )
+        _say("error: there must be enough memory; there is not. Take a smaller model or a shorter record.")
         return 2
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        _say("interrupted")
         return 130
+
+
+def _say(text: str) -> None:
+    """On standard error; where that is full, the code that the program ends with must do."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr)
 
 
 def _describe(error: OSError) -> str:

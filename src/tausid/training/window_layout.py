@@ -95,9 +95,11 @@ def _has_targets(layout: Layout, samples: int) -> Bool[np.ndarray, "n_samples"]:
 
 def _refuse_length(layout: Layout, n_past: int, samples: int) -> None:
     between = "" if layout.places is None else ", points between samples counted"
+    most = layout.count - layout.row(min(n_past, len(layout.record) - 1))  # samples that a window could have
+    shorter = f", or take shorter windows (--set trainer.horizon={most})" if samples > most >= 2 else ""
     raise ConfigError(
         f"record {layout.record.name!r} must have at least {n_past + samples} samples ({n_past} for the initial state "
-        f"and {samples} for a window{between}); got {layout.count}. Use a longer record, or a shorter horizon."
+        f"and {samples} for a window{between}); got {layout.count}. Measure longer{shorter}."
     )
 
 

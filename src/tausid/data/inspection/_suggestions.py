@@ -9,7 +9,7 @@ import numpy as np
 
 from tausid.data.inspection._reports import BAND_SHARE, ChannelReport, ClockReport, usable
 from tausid.data.readers import Channel, Channels, in_words
-from tausid.data.records import LARGEST, UNIFORM_TOLERANCE
+from tausid.data.records import LARGEST, SHORTEST_STEP, UNIFORM_TOLERANCE
 from tausid.data.steps import REPEATED
 
 # Samples per period of the highest frequency in the band that must be left: generously for outputs, which show the
@@ -54,6 +54,11 @@ def _suggest_clock(data: Channels, clock: ClockReport | None) -> list[str]:
         return [
             f"Time does not increase at {clock.backwards} of {clock.samples} samples: sort the rows, drop repeats, or "
             "split the file; it cannot be read as it is."
+        ]
+    if clock.shortest < SHORTEST_STEP or clock.stop > LARGEST:
+        return [
+            f"Time steps of {clock.shortest:g} s are none of a measurement, which has {SHORTEST_STEP:g} to {LARGEST:g} "
+            "s: correct the sampling time, or the unit of the time stamps; it cannot be read as it is."
         ]
     if clock.is_uniform:
         return []

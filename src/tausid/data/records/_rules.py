@@ -56,7 +56,10 @@ def check_time(t: np.ndarray, record: str) -> None:
     """Time is finite and increases."""
     if not np.all(np.abs(t) <= LARGEST):
         row = int(np.flatnonzero(~(np.abs(t) <= LARGEST))[0])
-        raise DataError(f"time of {record!r} must be finite; sample {row} is {t[row]}. Drop that row.")
+        raise DataError(
+            f"time of {record!r} must be finite and below {LARGEST:g} s in size; sample {row} is {t[row]}. Drop that "
+            "row, or correct the sampling time."
+        )
     backwards = np.flatnonzero(np.diff(t) <= 0)
     if len(backwards):
         row = int(backwards[0])

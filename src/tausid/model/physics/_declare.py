@@ -16,7 +16,7 @@ import numpy as np
 from tausid.engine.networks import activate
 from tausid.engine.tree import namespace
 from tausid.errors import ConfigError
-from tausid.schema import as_schema
+from tausid.schema import LARGEST, as_schema
 from tausid.shapes import Array
 
 
@@ -34,7 +34,7 @@ class Parameter:
         unit: the unit, for people.
 
     Raises:
-        ConfigError: a number is not finite, or the start value does not lie between the bounds.
+        ConfigError: a number is not finite or beyond all measure, or the start value does not lie between the bounds.
 
     Example:
         >>> gain = Parameter(2.0, lower=0.0, upper=10.0, unit="V/mm")
@@ -49,11 +49,12 @@ class Parameter:
 
     def __post_init__(self) -> None:
         given = [value for value in (self.lower, self.start, self.upper) if value is not None]
-        increasing = all(a < b for a, b in itertools.pairwise(given))
-        if not all(math.isfinite(value) for value in given) or not increasing:
+        increasing = all(b - a >= 1 / LARGEST for a, b in itertools.pairwise(given))
+        if not all(abs(value) <= LARGEST for value in given) or not increasing:  # so that every `free` is finite
             raise ConfigError(
-                f"`Parameter` must have finite numbers with lower < start < upper; got lower={self.lower}, "
-                f"start={self.start}, upper={self.upper}. Leave a bound out for none."
+                f"`Parameter` must have finite numbers of at most {LARGEST:g} in size with lower < start < upper, "
+                f"{1 / LARGEST:g} or more apart; got lower={self.lower}, start={self.start}, upper={self.upper}. "
+                "Leave a bound out for none."
             )
 
     def value(self, free: Any) -> Any:
