@@ -207,6 +207,14 @@ def test_too_little_memory_is_said(command, monkeypatch):
     assert code == 2 and "there must be enough memory" in said
 
 
+def test_too_many_processes_are_not_blamed_on_the_output(command, monkeypatch):
+    def no_more(words: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(cli.app, "run", no_more)
+    assert "must have open files and processes enough; it has not: Too many" in command("info", "m")[1]
+
+
 def test_what_a_dead_writer_left_is_removed_by_the_next_and_nothing_else(tmp_path):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import sys
@@ -61,8 +62,13 @@ def _say(text: str) -> None:
 
 
 def _describe(error: OSError) -> str:
+    why = error.strerror or error
+    if error.errno in (errno.EMFILE, errno.ENFILE, errno.EAGAIN):
+        return f"the system must have open files and processes enough; it has not: {why}. Take fewer workers."
     place = "standard output" if error.filename is None else shortened(os.fspath(error.filename))
-    return f"{place} must be usable; it is not: {error.strerror or error}. Choose another place, or free some space."
+    return (
+        f"{place} must be usable; it is not: {why}. Choose another place, free some space, or change its permissions."
+    )
 
 
 def _forget_output() -> None:
