@@ -253,7 +253,7 @@ PARTS: dict[str, tuple[Callable[[int], Tally], int]] = {
     "data": (damaged_data, 8_000),
     "fits": (killed_fits, 40),
     "journals": (torn_journals, 10_000),
-    "studies": (killed_studies, 900),
+    "studies": (killed_studies, 10 * STUDY),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor
 from typing import Any
@@ -71,8 +72,5 @@ def _count_threads(client: Any, address: str) -> int:
 
 def worker_deaths() -> tuple[type[BaseException], ...]:
     """Exceptions that mean: not the call failed, but its worker died."""
-    try:
-        from distributed import KilledWorker
-    except ImportError:
-        return (BrokenExecutor,)
-    return (BrokenExecutor, KilledWorker)
+    distributed = sys.modules.get("distributed")  # a study on a cluster has imported it, others need not
+    return (BrokenExecutor,) if distributed is None else (BrokenExecutor, distributed.KilledWorker)
