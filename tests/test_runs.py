@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 
 import numpy as np
 import pytest
@@ -81,6 +82,16 @@ def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(StorageError, match=r"history.csv must be the history of a run"):
         files.read_history()
     assert RunFolder(tmp_path / "nowhere").best_step is None
+
+
+@pytest.mark.parametrize("name", ["status", "message", "steps", "best_step", "seconds"])
+def test_a_summary_that_lacks_something_is_refused(name, tmp_path):
+    whole = {"status": "completed", "message": "done", "steps": 3, "best_step": 2, "seconds": 1.5}
+    (tmp_path / "result.json").write_text(json.dumps({**whole, "more": 1}))
+    assert RunFolder(tmp_path).read_summary()["more"] == 1
+    (tmp_path / "result.json").write_text(json.dumps({key: value for key, value in whole.items() if key != name}))
+    with pytest.raises(StorageError, match=f"missing required field `{name}`"):
+        RunFolder(tmp_path).read_summary()
 
 
 def test_records_of_something_else_are_refused(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
@@ -9,7 +10,10 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from studies import QUICK, TINY, write_study
+from test_model_files import spoil_content
 
 from tausid import ConfigError, ExecutorError, StorageError
 from tausid.errors import MissingExtraError
@@ -289,6 +293,55 @@ def test_a_storage_that_is_none_is_refused(spec, storage, error, message, monkey
     with pytest.raises(error, match=message):
         study_counts(spec.parent, storage=storage)
     assert not Path("mydb").exists()
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory) -> list[str]:
+    """The lines of a journal with a finished run and one that waits."""
+    folder = tmp_path_factory.mktemp("journal")
+    store = Store(folder / JOURNAL, "s")
+    store.begin(parse_spec({**TINY, "axes": {"seed": [0, 1]}}, folder=folder).runs(), {"data": "x"})
+    store.finish(store.take(), {"run": "seed=0", "status": "completed", "validation_rmse": 0.5})
+    return (folder / JOURNAL).read_text().splitlines()
+
+
+@settings(max_examples=100, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_a_journal_of_something_else_is_refused_or_used(journal, tmp_path, data):
+    """Lines changed, left out, repeated and torn: an error of ours, or a study that goes on."""
+    lines = list(journal)
+    place = data.draw(st.integers(0, len(lines) - 1))
+    line = json.loads(lines[place])
+    spoil_content(data.draw, line)
+    lines[place : place + 1] = data.draw(
+        st.sampled_from([[json.dumps(line)], [], [lines[place]] * 2, ["[" * 100_000], [lines[place][:9]], ["7"], ["\0"]])
+    )
+    (tmp_path / JOURNAL).write_text("\n".join(lines) + "\n")
+    runs = parse_spec({**TINY, "axes": {"seed": [0, 1]}}, folder=tmp_path).runs()
+    try:
+        store = Store(tmp_path / JOURNAL, "s")
+        store.begin(runs, {"data": "x"})
+    except (ConfigError, StorageError):  # the former where a setting seems to have changed
+        return
+    while (taken := store.take()) is not None:
+        store.finish(taken, {"run": taken.name, "status": "completed"})
+    assert {run.name for run in runs} <= set(store.outcomes())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ('"attempt":1', '"attempt":"x"', r"Expected `int`, got `str` - at `\$.attempt`"),
+        ('"status":"completed"', '"status":[]', r"Expected `str`, got `array` - at `\$.outcome.status`"),
+        ('"op_code":0', '"op_code":99', "a line of it says something else"),
+    ],
+)
+def test_what_is_wrong_in_a_journal_is_named(old, new, reason, journal, tmp_path):
+    text = "\n".join(journal)
+    assert old in text
+    (tmp_path / JOURNAL).write_text(text.replace(old, new, 1) + "\n")
+    with pytest.raises(StorageError, match=f"{JOURNAL} must be as tausid writes it; it is not .*{reason}"):
+        Store(tmp_path / JOURNAL, "s")
 
 
 def test_without_optuna_a_study_says_what_to_install(tmp_path, monkeypatch):

@@ -29,6 +29,14 @@ DATA = {"train": "x.csv", "inputs": ["u"], "outputs": ["y"]}
 LONG_NAME = "a" * 100
 
 
+def test_a_table_with_more_cells_than_columns_is_refused(tmp_path):
+    (tmp_path / "results.csv").write_text("seed,status\n0,completed,3\n")
+    with pytest.raises(ConfigError, match=r"must have a cell per column in each row; one has more. Let `tausid study"):
+        read_results(tmp_path)
+    (tmp_path / "results.csv").write_text(f"seed,status\n{'[' * 100_000},completed\n")
+    assert read_results(tmp_path).rows[0]["seed"] == "[" * 100_000
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

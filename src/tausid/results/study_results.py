@@ -144,14 +144,19 @@ def read_results(folder: str | os.PathLike[str]) -> StudyResults:
     try:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file, strict=True)
-            rows = tuple({key: _value(text) for key, text in row.items()} for row in reader)
+            cells = list(reader)
             columns = reader.fieldnames or ()
     except (OSError, csv.Error, UnicodeDecodeError) as error:
         raise ConfigError(
             f"a study's folder must hold {RESULTS}; {path} cannot be read ({error}). Run it with `tausid study run`."
         ) from None
+    if any(None in row for row in cells):
+        raise ConfigError(
+            f"{path} must have a cell per column in each row; one has more. Let `tausid study run --resume` write it anew."
+        )
     if "status" not in columns:
         raise ConfigError(f"{path} must be the results of a study; it has no column `status`. Check the path.")
+    rows = tuple({key: _value(text) for key, text in row.items()} for row in cells)
     return StudyResults(path.resolve().parent.name, rows)
 
 
@@ -196,5 +201,5 @@ def _value(text: str | None) -> Any:
         return None
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

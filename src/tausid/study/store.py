@@ -16,16 +16,42 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from tausid.errors import ConfigError, MissingExtraError, StorageError
 from tausid.results.study_results import StudyStatus
+from tausid.schema import SchemaError, Text, as_schema, parse_json
 from tausid.study.spec import RunPlan
 
 JOURNAL = "study.journal"
 # In a shared database, a coordinator that gave no sign of life for so long is taken for dead.
 SECONDS_UNTIL_LOST = 300.0
 SECONDS_BETWEEN_SIGNS = 60.0
+
+
+class StudyContent(msgspec.Struct):
+    """What is written of a study as a whole."""
+
+    same: dict[str, Any] | None = None
+
+
+class OutcomeContent(msgspec.Struct):
+    """What is written of a run that ended, as far as the store reads it again; it says more."""
+
+    status: Text
+
+
+class RunContent(msgspec.Struct):
+    """What is written of a run, as far as the store reads it again."""
+
+    run: Text
+    attempt: Annotated[int, Meta(ge=1, le=2**53)]
+    choices: dict[str, Any]
+    owner: Text | None = None
+    outcome: OutcomeContent | None = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +85,7 @@ class Store:
     Raises:
         ConfigError: there is no such study, and none is to be begun; or no such kind of database.
         MissingExtraError: optuna, or the database's driver, is not installed.
-        StorageError: the place cannot be read or written.
+        StorageError: the place cannot be read or written, or holds something else.
     """
 
     def __init__(self, location: str | os.PathLike[str], name: str, *, create: bool = True) -> None:
@@ -71,6 +97,10 @@ class Store:
         self.location = _without_password(str(location))
         with self._translated():
             self._study = _open(str(location), name, shared=self.shared, create=create)
+            as_schema(self._study.user_attrs, StudyContent)
+            for trial in self._trials():
+                if "run" in trial.user_attrs:
+                    as_schema(trial.user_attrs, RunContent)
 
     def outcomes(self) -> dict[str, dict[str, Any]]:
         """Outcomes of all finished runs by name, in the order in which they were planned."""
@@ -223,6 +253,11 @@ class Store:
 
         try:
             yield
+        except SchemaError as error:
+            raise StorageError(
+                f"the study's store {self.location} must be as tausid writes it; it is not ({error}). Restore it from a "
+                "copy, or run the study in another folder."
+            ) from None
         except (OSError, StorageInternalError, sqlalchemy.exc.SQLAlchemyError) as error:
             reason = getattr(error, "strerror", None) or str(error).strip().splitlines()[0]
             raise StorageError(
@@ -280,7 +315,9 @@ def _open(location: str, name: str, *, shared: bool, create: bool) -> Any:
         Path(location).parent.mkdir(parents=True, exist_ok=True)
         if create:  # and so holds the study's lock
             mend_journal(Path(location))
-        storage = optuna.storages.JournalStorage(JournalFileBackend(location))
+        with _as_written():
+            _check_lines(Path(location))
+            storage = optuna.storages.JournalStorage(JournalFileBackend(location))
     held = [] if shared else optuna.get_all_study_names(storage)
     try:
         # A journal holds one study, whatever its folder is called by now.
@@ -290,6 +327,24 @@ def _open(location: str, name: str, *, shared: bool, create: bool) -> Any:
             return optuna.create_study(study_name=name, storage=storage, load_if_exists=True)
         place = _without_password(location)
         raise ConfigError(f"{place} must hold the study {name!r}; it does not. Check both.") from None
+
+
+def _check_lines(path: Path) -> None:
+    """Each line is a JSON object; the last may be one that is being written. Optuna finds out when it is too late."""
+    if path.exists():
+        for line in path.read_bytes().split(b"\n")[:-1]:
+            as_schema(parse_json(line), dict[str, Any])
+
+
+@contextlib.contextmanager
+def _as_written() -> Iterator[None]:
+    """Optuna checks nothing of a journal that it reads: whatever it stumbles over is no line of ours."""
+    try:
+        yield
+    except (OSError, SchemaError):
+        raise
+    except Exception as error:
+        raise SchemaError(f"a line of it says something else: {type(error).__name__} {error}".strip()) from None
 
 
 def _without_password(location: str) -> str:

@@ -37,10 +37,10 @@ class Summary(Errors, kw_only=True):
     """The summary of a run, as far as it is read again; it says more."""
 
     status: str
-    message: str = ""
-    steps: Count = 0
-    best_step: Count = 0
-    seconds: float = 0.0
+    message: str
+    steps: Count
+    best_step: Count
+    seconds: float
     test: Errors | None = None
     data: str = ""
     command: str = ""
