@@ -184,8 +184,12 @@ def torn_journals(count: int) -> Tally:
 
 
 def killed_studies(count: int) -> Tally:
-    """Workers and coordinators of studies are killed at random until all is done: each run is there, and once."""
+    """Workers and coordinators of studies are killed at random until all is done: each run is there, and once.
+
+    They live for half to five times as long as a study of one run takes, so that a busy machine comes to an end, too.
+    """
     tally, rng = Tally("runs of studies whose processes are killed at random", count), random.Random(0)
+    lasted = _study_of_one_run()
     for runs in filter(None, [STUDY] * (count // STUDY) + [count % STUDY]):
         folder = Path(tempfile.mkdtemp())
         spec = write_small_study(folder, runs)
@@ -195,7 +199,7 @@ def killed_studies(count: int) -> Tally:
             more = ["--resume"]
             while process.poll() is None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(rng.uniform(2.0, 20.0))
+                    process.wait(rng.uniform(0.5, 5.0) * lasted)
                     break
                 victims = workers_of(process)
                 if rng.random() < 0.3:
@@ -210,6 +214,14 @@ def killed_studies(count: int) -> Tally:
         tally.outcomes["runs finished"] += runs
         shutil.rmtree(folder)
     return tally
+
+
+def _study_of_one_run() -> float:
+    """How long it takes, in seconds: little but the start of its processes."""
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.monotonic()
+        assert begin_study(write_small_study(Path(folder), 1)).wait() == 0
+        return time.monotonic() - began
 
 
 def write_small_study(folder: Path, runs: int) -> Path:

@@ -152,7 +152,8 @@ def read_results(folder: str | os.PathLike[str]) -> StudyResults:
         ) from None
     if any(None in row for row in cells):
         raise ConfigError(
-            f"{path} must have a cell per column in each row; one has more. Let `tausid study run --resume` write it anew."
+            f"{path} must have a cell per column in each row; one has more. Let `tausid study run --resume` write it "
+            "anew."
         )
     if "status" not in columns:
         raise ConfigError(f"{path} must be the results of a study; it has no column `status`. Check the path.")

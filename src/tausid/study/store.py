@@ -255,8 +255,8 @@ class Store:
             yield
         except SchemaError as error:
             raise StorageError(
-                f"the study's store {self.location} must be as tausid writes it; it is not ({error}). Restore it from a "
-                "copy, or run the study in another folder."
+                f"the study's store {self.location} must be as tausid writes it; it is not ({error}). Restore it from "
+                "a copy, or run the study in another folder."
             ) from None
         except (OSError, StorageInternalError, sqlalchemy.exc.SQLAlchemyError) as error:
             reason = getattr(error, "strerror", None) or str(error).strip().splitlines()[0]
@@ -343,7 +343,7 @@ def _as_written() -> Iterator[None]:
         yield
     except (OSError, SchemaError):
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - see above
         raise SchemaError(f"a line of it says something else: {type(error).__name__} {error}".strip()) from None
 
 
