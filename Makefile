@@ -67,7 +67,7 @@ test-slow: .venv/test
 torture: .venv/test
 	$(BIN)/python tests/torture.py --write docs/reliability.md
 
-# The compiled engine under AddressSanitizer and UndefinedBehaviorSanitizer; needs a C++ compiler.
+# The compiled engine under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer; needs a C++ compiler.
 sanitize:
 	bash tests/sanitize.sh
 

@@ -11,6 +11,7 @@ import errno
 import io
 import os
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -32,7 +33,7 @@ from tausid.locks import only_writer
 from tausid.model.build import Weights, build_state_space
 from tausid.model.model import Model
 from tausid.storage import PART, _begun, write_bytes
-from tausid.study import parse_spec, run_study, study_counts
+from tausid.study import parse_spec, read_results, run_study, study_counts
 from tausid.study.store import JOURNAL, Store
 
 READ = ("--input", "u", "--output", "y", "--time", "t")
@@ -185,6 +186,48 @@ def test_names_of_files_need_not_be_utf_8(command, made):
     assert code == 0, said
     for words in (("info", folder), ("info", folder, "--json"), ("report", folder), ("evaluate", folder, odd.name)):
         assert command(*words)[0] == 0, words
+
+
+SEVERAL = """
+import shlex, sys
+from tausid import cli
+for line in sys.stdin.read().splitlines():
+    sys.argv = ["tausid", *shlex.split(line)]
+    try:
+        cli.main()
+    except SystemExit as ended:
+        assert not ended.code, line
+"""
+
+
+def test_no_home_no_locale_and_names_in_any_script(made):
+    """A fit, an export and a study, by one process with next to no environment."""
+    (made / "ü.toml").write_text(
+        '[data]\ntrain = "umlaut.csv"\ninputs = ["Füllstand"]\noutputs = ["液位"]\ntime = "t"\n[settings]\nnx = 1\n'
+        'tau = 2.0\nsearch = "fixed"\nholdout = "none"\ntrainer.iterations = 2\n[axes]\nseed = [0]\n',
+        encoding="utf-8",
+    )
+    names = ["fit", "umlaut.csv", "--input", "Füllstand", "--output", "Größe", "--time", "t", *FIT[8:]]
+    commands = [
+        shlex.join([*names, "--out", "Läufe"]),
+        "info Läufe",
+        "export Läufe --to c --out Ausfuhr-ü",
+        "study run ü.toml --workers 1 --out Prüfstand",
+    ]
+    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", SEVERAL], cwd=made, env=environment, input="\n".join(commands).encode(), check=False,
+        capture_output=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    assert "Größe" in done.stdout.decode()
+    assert [row["status"] for row in read_results(made / "Prüfstand").rows] == ["completed"]
+
+
+def test_a_report_that_cannot_be_written_is_said(command, made):
+    assert command(*FIT, "--out", "reported")[0] == 0
+    code, said = command("report", "reported", "--out", "file/report.html")
+    assert code == 2 and "must be writable" in said and said.count("error: ") == 1
 
 
 def test_an_offset_of_any_size_is_no_constant(command, made):
