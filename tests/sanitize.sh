@@ -38,5 +38,5 @@ if ! { echo 'int main() {}' | $compiler $threads -x c++ - -o "$out/empty" && "$o
 fi
 $compiler $threads -DTAUSID_ISA=plain -c $sources/second_order.cpp -o "$out/threads.o"
 $compiler $threads -DTAUSID_HAVE_PLAIN sanitize_second_order.cpp $sources/second_order_calls.cpp $sources/recursion.cpp "$out/threads.o" -pthread -o "$out/threads"
-TSAN_OPTIONS=halt_on_error=1 "$out/threads" 30
+TSAN_OPTIONS=halt_on_error=1 "$out/threads" 12
 echo "clean"
