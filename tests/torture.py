@@ -37,6 +37,7 @@ from tausid import DataError
 from tausid.data.readers import _isolated, read
 from tausid.study import parse_spec, read_results
 from tausid.study.store import JOURNAL, Store
+from tausid.training.processes import usable_cores
 
 STUDY = 300  # runs of a study
 BEGIN, END = "<!-- made by make torture -->", "<!-- end -->"
@@ -291,7 +292,7 @@ def main() -> None:
 def write_table(page: Path, rows: list[str], share: float = 1.0) -> None:
     """The table of a page, between its marks."""
     before, _, rest = page.read_text().partition(BEGIN)
-    machine = f"{platform.system()} on {platform.machine()}, {os.cpu_count()} cores"
+    machine = f"{platform.system()} on {platform.machine()}, {usable_cores()} of {os.cpu_count()} cores"
     where = f"{share:.0%} of the whole (`--share {share:g}`); Python {platform.python_version()}, {machine}."
     header = "| what | tried | what came of it | lost | seconds |\n|---|---|---|---|---|"
     page.write_text(
