@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -63,7 +64,8 @@ def test_states_are_drawn(folder):
 
 def test_history_and_tau_are_drawn_from_the_folder_of_a_run(folder):
     RunFolder(folder).write_history([HistoryRow(50, 0.1, 0.3, 3e-3, 74.0, 1.5, 0.2)])
-    (folder / "result.json").write_text('{"status": "completed", "best_step": 50}')
+    summary = {"status": "completed", "message": "", "steps": 50, "best_step": 50, "seconds": 1.5}
+    (folder / "result.json").write_text(json.dumps(summary))
     printed("plot", "history", folder, "--out", folder / "history.svg")
     assert "best: 0.3, step 50" in (folder / "history.svg").read_text()
     printed("plot", "tau", folder, "--out", folder / "tau.svg")
