@@ -1,6 +1,6 @@
 // Simulation and normal equations under the sanitizers: many structures, lengths and thread counts, in buffers of exactly
-// the size that Python hands over. Finite differences of the cost say that what is computed is not nonsense. An argument
-// is the number of rounds.
+// the size that Python hands over. Finite differences of the cost say that what is computed is not nonsense. With
+// a number of rounds as argument, eight threads also ask at once in every fifth.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -63,7 +63,7 @@ bool same_from_eight_threads(int isa, const System& s, const std::vector<double>
   return true;
 }
 
-int check(int isa, int round) {
+int check(int isa, int round, bool eight_threads) {
   System s{};
   s.nx = whole(1, 5), s.nu = whole(0, 3), s.ny = whole(0, 9) ? whole(1, 3) : 41;
   std::vector<int32_t> factors_f, factors_g;
@@ -92,7 +92,7 @@ int check(int isa, int round) {
   Sums sums{&again, H.data(), h.data(), G.data(), K.data(), k.data()};
   if (tausid_normal(isa, &s, whole(1, 4), theta.data(), x0.data(), &d, 1, &sums)) return 2;
   if (!(std::fabs(cost - again) <= 1e-9 * (1 + cost)) && std::isfinite(cost)) return 3;
-  if (round % 5 == 1 && std::isfinite(again) && !same_from_eight_threads(isa, s, theta, x0, d, H, again)) return 8;
+  if (eight_threads && round % 5 == 1 && std::isfinite(again) && !same_from_eight_threads(isa, s, theta, x0, d, H, again)) return 8;
   Sums only{&again, nullptr, nullptr, nullptr, K.data(), k.data()};
   if (tausid_normal(isa, &s, 2, theta.data(), x0.data(), &d, 0, &only)) return 4;
   if (N && std::isfinite(cost)) {  // along one random direction
@@ -125,6 +125,6 @@ int main(int count, char** words) {
   if (int failed = check_recursion()) return std::printf("recursion: check %d failed\n", failed);
   for (int isa = 0; isa < 3; isa++)
     for (int round = 0; tausid_lanes(isa, 8) && round < rounds; round++)
-      if (int failed = check(isa, round)) return std::printf("second order: check %d failed, instruction set %d, round %d\n", failed, isa, round);
+      if (int failed = check(isa, round, count > 1)) return std::printf("second order: check %d failed, instruction set %d, round %d\n", failed, isa, round);
   return 0;
 }
