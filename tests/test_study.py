@@ -181,7 +181,7 @@ def test_what_was_begun_is_neither_replaced_nor_changed_unasked(finished, tmp_pa
         run_study(changed)
     with pytest.raises(ConfigError, match="must have a folder"):
         run_study(read_spec(spec))
-    with pytest.raises(ConfigError, match="`workers` must be at least 1; got 0"):
+    with pytest.raises(ConfigError, match="`workers` must be 1 to 1024; got 0"):
         LocalWorkers(0)
     with pytest.raises(ConfigError, match="must hold a study; it has no"):
         study_counts(tmp_path)

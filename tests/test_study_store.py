@@ -356,7 +356,7 @@ def test_without_optuna_a_study_says_what_to_install(tmp_path, monkeypatch):
 
 
 def test_a_number_of_workers_is_checked_whoever_computes(spec):
-    with pytest.raises(ConfigError, match="`workers` must be at least 1; got -1"):
+    with pytest.raises(ConfigError, match="`workers` must be 1 to 1024; got -1"):
         run_study(spec, executor=ThreadPoolExecutor(1), workers=-1)
 
 

@@ -14,6 +14,9 @@ from typing import Any
 
 from tausid.errors import ConfigError
 
+# Processes at a time, far beyond the cores of a machine.
+MOST_WORKERS = 1024
+
 
 def use_one_thread() -> None:
     """One single-threaded process per core is fastest for models this small; read when JAX first computes."""
@@ -31,8 +34,8 @@ def usable_cores() -> int:
 
 def check_workers(count: int | None) -> None:
     """Check a number of calls at a time."""
-    if count is not None and count < 1:
-        raise ConfigError(f"`workers` must be at least 1; got {count}. Leave it out for one per core.")
+    if count is not None and not 1 <= count <= MOST_WORKERS:
+        raise ConfigError(f"`workers` must be 1 to {MOST_WORKERS}; got {count}. Leave it out for one per core.")
 
 
 class LocalWorkers(Executor):
