@@ -161,7 +161,7 @@ def _finalists(trials: Trials, ranking: Sequence[Recipe]) -> list[Recipe]:
     better = [r for r in near if linear is None or _clearly_better(trials.of(r), trials.of(linear))]
     risks = {recipe: math.hypot(trials.of(recipe).lowest, trials.spread(recipe)) for recipe in better}
     limit = CLOSE * max(min(risks.values()), NEGLIGIBLE)
-    return sorted((recipe for recipe in better if risks[recipe] <= limit), key=risks.__getitem__)[:FINALISTS]
+    return [recipe for recipe in better if risks[recipe] <= limit][:FINALISTS]
 
 
 def _clearly_better(best: FoldCurves, linear: FoldCurves) -> bool:
