@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -95,3 +96,9 @@ def one_reading_process() -> Iterator[type]:
     yield kind
     _isolated.Worker = kind
     end()
+
+
+@pytest.fixture(autouse=True)
+def searches_without_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests keep all cores busy by themselves; those of processes ask for them."""
+    monkeypatch.setattr("tausid.training.trials.WORTH_PROCESSES", math.inf)
