@@ -22,7 +22,7 @@ from tausid.model.model import Model
 from tausid.model.state_space import StateSpace
 from tausid.shapes import Array
 from tausid.training.losses import simulation_error, weight_decay
-from tausid.training.paper import BARRIERS, dae_penalty
+from tausid.training.paper import BARRIERS, dae_penalty, dae_values
 from tausid.training.parts import FULL, Adam
 from tausid.training.problem import Problem, mean_one, validation_score
 from tausid.training.result import HistoryRow
@@ -195,7 +195,7 @@ def objective(
     error = simulation_error(y_hat, windows.y, windows.measured, mean_one(trainer.output_weights))
     total = error + trainer.weight_decay * weight_decay(decayed_weights(model))
     if model.dae is not None:
-        total = total + trainer.dae_weight * dae_penalty(model.dae(along))
+        total = total + trainer.dae_weight * dae_penalty(dae_values(model.dae, along, engine))
     if trainer.barrier is not None:
         total = total + trainer.barrier.weight * BARRIERS[trainer.barrier.form](model.A)
     return total, error
