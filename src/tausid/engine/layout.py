@@ -158,6 +158,8 @@ class Shape:
 
 def plain(array: Any) -> np.ndarray:
     """An array as the library reads it: contiguous, and aligned, as its vector instructions need."""
+    if isinstance(array, np.ndarray) and array.ndim and array.dtype == np.float64 and array.flags.carray:
+        return array
     return np.require(np.atleast_1d(array), float, ("C", "A"))
 
 

@@ -30,8 +30,8 @@ TRIALS = 12
 TOLERANCE, SMALL_GAINS = 1e-4, 3
 # Weight decay of what is in no group; of the groups before the evidence says more, and its bounds.
 LEAST_DECAY, FIRST_DECAY, DECAYS = 1e-8, 1e-6, (1e-9, 1e-1)
-# Iterations before the evidence is looked at, and from one look to the next.
-FIRST_EVIDENCE, EVIDENCE_EVERY = 5, 2
+# Iterations at which the evidence is looked at: not at first, then often, then ever less.
+EVIDENCE_AT = frozenset({5, 7, 9, *(round(11 * 1.2**i) for i in range(50))})
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +63,7 @@ class Decay:
         Of a group with gamma well-determined weights it is `gamma s^2 / (n |theta|^2)`, with s^2 the variance of the
         errors and n the number of independent samples.
         """
-        late = point.iterations - FIRST_EVIDENCE
-        if self.samples is None or not self.groups or late < 0 or late % EVIDENCE_EVERY:
+        if self.samples is None or not self.groups or point.iterations not in EVIDENCE_AT:
             return point.decay
         variance = _inverse_diagonal(_raised(H, point.decay + FLOOR * np.diag(H).mean()))
         if variance is None:
@@ -159,11 +158,12 @@ def solve(normal: Normal, damping: float) -> tuple[Float[np.ndarray, "P"], Float
     right = normal.h - across[:, -1]
     if P == 0:  # initial states alone
         return right, -along[..., -1]
-    try:  # numpy's lets other threads compute meanwhile, scipy's does not
-        factor = np.linalg.cholesky(damped(normal.H, damping) - across[:, :-1])
-    except np.linalg.LinAlgError:
+    reduced = damped(normal.H, damping)
+    reduced -= across[:, :-1]
+    factor, failed = lapack.dpotrf(reduced.T, lower=1, clean=0, overwrite_a=1)  # symmetric, and in LAPACK's order
+    if failed:
         return None
-    theta = -lapack.dpotrs(factor.T, right, lower=0)[0]
+    theta = -lapack.dpotrs(factor, right, lower=1)[0]
     return theta, -along[..., -1] - along[..., :-1] @ theta
 
 

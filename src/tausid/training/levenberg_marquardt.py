@@ -20,6 +20,8 @@ from tausid.training.run_state import RunState, Status
 
 # Iterations after which held-out data are simulated: all of the first ones, then ever fewer.
 VALIDATED = tuple(sorted({round(1.5**i) for i in range(30)}))
+# A trial ends after so many iterations: what is still getting better then goes on in its final fit.
+TRIED = 86
 # Training ends where the training error fell by a smaller share than this from one validation to the next, that is, in
 # the last third of its iterations; not before so many of them, as it may rest on a plateau at first.
 # A trial need not end where a final fit does: it is compared with others.
@@ -52,7 +54,7 @@ def step(problem: Problem, run: RunState) -> RunState:
     began, error = time.perf_counter(), full_error(problem)
     point, number = iterate(*error.at(run.inner), error.decay), run.step + 1
     enough = number >= problem.stop and point.cost <= problem.last_loss
-    last = point.converged or enough or number >= problem.recipe.trainer.most
+    last = point.converged or enough or number >= _most(problem)
     run = dataclasses.replace(run, inner=point, step=number, seconds=run.seconds + time.perf_counter() - began)
     if number not in VALIDATED and not last:
         return run
@@ -68,6 +70,10 @@ def step(problem: Problem, run: RunState) -> RunState:
     # Without a finite start there is no better point; without a finite score none that can be told to be good.
     simulates = np.isfinite(point.cost) and (not validated or np.isfinite(run.best_score))
     return dataclasses.replace(run, status=Status.COMPLETED if simulates else Status.DIVERGED)
+
+
+def _most(problem: Problem) -> int:
+    return min(problem.recipe.trainer.most, TRIED) if problem.trial else problem.recipe.trainer.most
 
 
 def _creeps(problem: Problem, run: RunState) -> bool:

@@ -24,6 +24,7 @@ from tausid.training.candidates import (
 from tausid.training.consensus import compare
 from tausid.training.driver import Session
 from tausid.training.jobs import Job
+from tausid.training.levenberg_marquardt import TRIED
 from tausid.training.parts import Folds, LevenbergMarquardt
 from tausid.training.pooling import NEGLIGIBLE
 from tausid.training.problem import Problem
@@ -217,7 +218,9 @@ def _final(trials: Trials, recipe: Recipe, variant: int = 0) -> Job:
     if not isinstance(recipe.holdout, Folds):
         return Job(recipe, None, variant)
     chosen = trials.of(recipe).chosen
-    return Job(recipe, None, variant, chosen, trials.loss_at_best(recipe) if by_lm and chosen else math.inf)
+    ends_by_itself = by_lm and chosen >= TRIED  # folds were still getting better
+    loss = trials.loss_at_best(recipe) if by_lm and chosen else math.inf
+    return Job(recipe, None, variant, None if ends_by_itself else chosen, loss)
 
 
 def _agree(task: Task, trials: Trials, sound: list[Job]) -> Found:

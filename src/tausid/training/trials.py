@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import signal
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ThreadPoolExecutor, wait
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -75,6 +76,10 @@ class Trials:
         self._trained: dict[Job, Trial] = {}
         self._own_errors: dict[Job, float] = {}
         self._iterations: dict[Job, int] = {}  # of the jobs that run
+        self._begun: dict[Job, Future[Trial | None]] = {}  # not collected yet, those done ahead among them
+        self._closed = False
+        self._cores = usable_cores()
+        self._threads: ThreadPoolExecutor | None = None
         self._workers: LocalWorkers | None = None
         self.planned = self.planned_final = 0
         self.to_come = 0  # fits that are expected after the race at hand, final ones among them
@@ -98,21 +103,21 @@ class Trials:
         lengths = [len(record) for split in self.splits for record in split.validation]
         return min(lengths, default=0) // (2 * SAMPLES_PER_STATE)
 
-    def run(self, jobs: Sequence[Job], later: int = 0) -> None:
+    def run(self, jobs: Sequence[Job], later: int = 0, ahead: Callable[[], Job | None] = lambda: None) -> None:
         """Do all of these that are not done, side by side; after an interruption those that were finished count.
 
-        So many more are expected later in the same race.
+        So many more are expected later in the same race. Cores without a job take what `ahead` names: it counts once it
+        is asked for, so that the result does not depend on the number of cores.
         """
-        waiting = [job for job in jobs if job not in self.done]
+        waiting = sorted((job for job in jobs if job not in self.done), key=_brevity)
         self._plan(waiting, later)
-        cores = usable_cores()
-        if self._workers is None and cores > 1 and self._is_worth_processes(waiting):
-            self._workers = LocalWorkers(cores, initializer=_begin_worker, initargs=(self.task.fresh(),), program=False)
+        if self._workers is None and self._cores > 1 and self._is_worth_processes(waiting):
+            initargs = (self.task.fresh(),)
+            self._workers = LocalWorkers(self._cores, initializer=_begin_worker, initargs=initargs, program=False)
         # One job per core: more threads within each of them would only wait for one another.
-        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(cores) as pool:
-            running = {pool.submit(self._do, job): job for job in waiting}
+        with threadpool_limits(1, user_api="blas"):
             try:
-                self._collect(running)
+                self._collect({self._begin(job): job for job in waiting}, ahead)
             except BaseException:
                 self.session.interrupted.set()  # the others end after their iteration
                 raise
@@ -120,10 +125,24 @@ class Trials:
                 self._save()
 
     def close(self) -> None:
-        """End all processes."""
+        """End all that still runs."""
+        self._closed = True
+        self._end_processes()
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
+
+    def _end_processes(self) -> None:
         workers, self._workers = self._workers, None
         if workers is not None:
             workers.shutdown(wait=False)
+
+    def _begin(self, job: Job) -> Future[Trial | None]:
+        """A job in a thread of its own, unless it was begun ahead."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._cores)
+        if job not in self._begun:
+            self._begun[job] = self._threads.submit(self._do, job)
+        return self._begun[job]
 
     def _is_worth_processes(self, waiting: Sequence[Job]) -> bool:
         """Whether there is more to do than processes need to begin; JAX would compile in each of them."""
@@ -165,7 +184,7 @@ class Trials:
         alive = list(candidates)
         for k in range(len(self.splits)):
             later = len(alive) * (len(self.splits) - k - 1)
-            self.run([Job(recipe, k) for recipe in alive], later)
+            self.run([Job(recipe, k) for recipe in alive], later, functools.partial(self._next_fold, alive, k))
             self._repeat_stuck(alive, later)
             if self.session.interrupted.is_set():
                 break
@@ -174,6 +193,13 @@ class Trials:
             best = [recipe for recipe in ranking[:GO_ON] if k == 0 and np.isfinite(errors[recipe])]
             alive = [recipe for recipe in alive if recipe in best or not _hopeless(recipe, errors, k)]
         return sorted(alive, key=lambda recipe: self.of(recipe).lowest)
+
+    def _next_fold(self, alive: Sequence[Recipe], k: int) -> Job | None:
+        """The job of the next fold that will most likely be needed: that of the best candidate in this one."""
+        errors = {r: self.of(r, range(k + 1)).lowest for r in alive if Job(r, k) in self.done}
+        jobs = [Job(recipe, k + 1) for recipe in sorted(errors, key=errors.__getitem__) if np.isfinite(errors[recipe])]
+        open_jobs = (job for job in jobs if job not in self.done and job not in self._begun)
+        return next(open_jobs, None) if k + 1 < len(self.splits) else None
 
     def _repeat_stuck(self, candidates: Sequence[Recipe], later: int) -> None:
         """Once more, from another start, what ended in a bad minimum: its training error is far above other folds'."""
@@ -217,25 +243,32 @@ class Trials:
             self._own_errors[job] = recipe_score(self.model(job), self.task.problem.split.train, job.recipe)
         return self._own_errors[job]
 
-    def _collect(self, running: dict[Future[Trial | None], Job]) -> None:
+    def _collect(self, running: dict[Future[Trial | None], Job], ahead: Callable[[], Job | None]) -> None:
         """Wait for jobs, tell how it goes, and keep what is finished."""
         saved = told = time.monotonic()
         left = set(running)
         while left:
-            finished, left = wait(left, timeout=SECONDS_BETWEEN_LOOKS)
+            finished, left = wait(left, timeout=SECONDS_BETWEEN_LOOKS, return_when=FIRST_COMPLETED)
             for future in finished:
-                trial = future.result()
+                trial, job = future.result(), running[future]
+                del self._begun[job]
                 if trial is not None:
-                    self.done[running[future]] = self._trained[running[future]] = trial
-                    self.session.report(self._update(running[future], trial))
+                    self.done[job] = self._trained[job] = trial
+                    self.session.report(self._update(job, trial))
                     told = time.monotonic()
-            if self.done and time.monotonic() - told > SILENCE:
+            while left and self._is_idle() and (job := ahead()) is not None:
+                self._begin(job)
+            if left and self.done and time.monotonic() - told > SILENCE:
                 job = next(running[future] for future in running if future in left)
                 self.session.report(self._update(job, next(reversed(self.done.values()))))
                 told = time.monotonic()
             if time.monotonic() - saved > 2.0:
                 self._save()
                 saved = time.monotonic()
+
+    def _is_idle(self) -> bool:
+        """Whether a core has nothing to do."""
+        return sum(not future.done() for future in self._begun.values()) < self._cores
 
     def _do(self, job: Job) -> Trial | None:
         """One job; None after an interruption."""
@@ -245,7 +278,7 @@ class Trials:
                 return Trial(stored.curve, None)
             problem = self.problem(job)
             return Trial(stored.curve, problem.model_with(fill_arrays(problem.first_weights, stored.arrays)))
-        if self.session.interrupted.is_set():
+        if self._is_over():
             return None
         if self._workers is not None:
             return self._do_there(self._workers, job)
@@ -265,14 +298,14 @@ class Trials:
         try:
             future = workers.submit(_work, job, begin)
         except RuntimeError:  # another one has died meanwhile
-            self.close()
+            self._end_processes()
             return self._do(job)
         while not wait([future], timeout=SECONDS_BETWEEN_LOOKS).done:
-            if self.session.interrupted.is_set():
+            if self._is_over():
                 return None
         if not isinstance(future.exception(), BrokenExecutor):
             return future.result()
-        self.close()
+        self._end_processes()
         return self._do(job)
 
     def _train(self, problem: Problem, job: Job) -> RunState | None:
@@ -286,11 +319,15 @@ class Trials:
         if problem.stop == 0:
             return dataclasses.replace(run, status=Status.COMPLETED)
         while run.status == Status.RUNNING:
-            if self.session.interrupted.is_set():
+            if self._is_over():
                 return None
             run = step(problem, run)
             self._iterations[job] = run.step
         return run
+
+    def _is_over(self) -> bool:
+        """Whether nobody waits for jobs any more."""
+        return self._closed or self.session.interrupted.is_set()
 
     def _best_start(self, problem: Problem, count: int) -> StateSpace:
         """Of several random starts the one with the lowest error after some iterations, as it is then."""
@@ -301,7 +338,7 @@ class Trials:
             if done == SCREENED[0]:
                 points = sorted(points, key=lambda point: point.cost)[: (count + 1) // 2]
             points = [p if p.converged else iterate(*error.at(p), error.decay) for p in points]
-            if self.session.interrupted.is_set():
+            if self._is_over():
                 break
         return error.model(min(points, key=lambda point: point.cost))
 
@@ -344,6 +381,12 @@ class Trials:
         if self.session.folder is not None:
             kept = {job_key(job): trial.stored() for job, trial in self._trained.items()}
             save_trials(self.session.folder, self.task.problem, {**self._stored, **kept})
+
+
+def _brevity(job: Job) -> tuple[bool, ...]:
+    """Jobs that take long come first: then no core waits for the last one."""
+    structure = job.recipe.structure
+    return is_linear(job.recipe), not isinstance(job.recipe.start, RandomDynamics), not structure.nonlinear_g
 
 
 def _hopeless(recipe: Recipe, errors: Mapping[Recipe, float], fold: int) -> bool:
