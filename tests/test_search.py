@@ -42,7 +42,7 @@ from tausid.training.processes import LocalWorkers
 from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task, resolve
 from tausid.training.result import FoldCurve, FoldCurves
-from tausid.training.search import _clearly_better
+from tausid.training.search import _clearly_better, _race
 from tausid.training.trials import Trials
 
 # A search that ends within seconds: small networks of two states, two folds.
@@ -109,7 +109,7 @@ def test_what_was_asked_for_leaves_no_other_choice(asked, open_ones):
 def test_where_nothing_is_searched_the_recipe_is_the_only_candidate(settings):
     task = make_task(settings={**settings, "structure.nx": 2})
     assert not is_searched(task) and first_candidates(task) == [task.problem.recipe]
-    assert resized_candidates(task, [task.problem.recipe], [], 9) == []
+    assert resized_candidates(task, [task.problem.recipe], 9) == [] == linear_candidates(task, 9)
 
 
 def test_polynomials_of_many_states_are_not_tried():
@@ -120,28 +120,44 @@ def test_polynomials_of_many_states_are_not_tried():
 def test_the_best_kind_is_tried_with_other_numbers_of_states():
     task = make_task()
     order = task.problem.recipe.structure.order
-    linear, *others = first_candidates(task)
-    found = resized_candidates(task, [others[3]], [linear], most_states=9)
+    _, *others = first_candidates(task)
+    found = resized_candidates(task, [others[3]], most_states=9)
     assert {kinds_of(recipe) for recipe in found} == {kinds_of(others[3])}
     sizes = {order + 1, order - 1, (order + 1) // 2} - {0, order}
     assert {recipe.structure.nx for recipe in found} == sizes and len(set(found)) == len(found) == len(sizes)
-    larger = resized_candidates(task, others[:1], [linear.with_structure(nx=order + 4), linear], most_states=9)
-    assert {recipe.structure.nx for recipe in larger} == {*sizes, order + 4}  # as many as the best linear model
-    assert not any(recipe.structure.nx > order for recipe in resized_candidates(task, others, [], most_states=order))
+    # Around as many as it has, and with as many as the linear approximation has.
+    larger = resized_candidates(task, first_candidates(task, order + 4)[1:2], most_states=99)
+    assert {recipe.structure.nx for recipe in larger} == {order + 5, order + 3, (order + 5) // 2, order}
+    assert not any(recipe.structure.nx > order for recipe in resized_candidates(task, others, most_states=order))
     given = make_task(settings={"structure.nx": 2})
-    assert resized_candidates(given, first_candidates(given), [], 9) == []
+    assert resized_candidates(given, first_candidates(given), 9) == []
     # Where no linear model fits, all small numbers of states are tried.
-    found = resized_candidates(task, others[:1], [linear], most_states=9, unknown=True)
+    found = resized_candidates(task, others[:1], most_states=9, unknown=True)
     assert {1, 2, 3} <= {recipe.structure.nx for recipe in found} | {order}
 
 
-def test_linear_models_of_other_orders_are_compared_with():
+def test_linear_models_of_several_orders_are_compared_with():
     task = make_task()
     order = task.problem.recipe.structure.order
     found = linear_candidates(task, most_states=99)
-    assert found and all(map(is_linear, found)) and order not in {recipe.structure.nx for recipe in found}
+    assert all(map(is_linear, found)) and {1, 2, 3, 4, order, order + 2} <= {recipe.structure.nx for recipe in found}
     assert all(recipe.structure.nx <= order + 1 for recipe in linear_candidates(task, most_states=order + 1))
     assert linear_candidates(make_task(settings={"structure.nx": 2}), most_states=99) == []
+
+
+def test_networks_have_as_many_states_as_the_simplest_good_linear_model():
+    """Not as many as the first linear approximation, whose order is a guess from fewer data."""
+    task = make_task()
+    errors = {1: 0.5, 2: 0.4, 3: 0.21, 4: 0.2}
+    told = Told(task, lambda recipe, fold: errors.get(recipe.structure.order, 0.3) if is_linear(recipe) else 0.1)
+    _race(task, told, 1)
+    tried = [job.recipe for job in told.done if not is_linear(job.recipe)]
+    assert tried[0].structure.nx == 3 != task.problem.recipe.structure.nx
+    # Where none of them says anything, as many as that has.
+    told = Told(task, lambda recipe, fold: 0.9 if is_linear(recipe) else 0.1)
+    _race(task, told, 1)
+    tried = [job.recipe for job in told.done if not is_linear(job.recipe)]
+    assert tried[0].structure.nx == task.problem.recipe.structure.nx
 
 
 def test_still_more_states_are_tried_where_two_more_were_better():
@@ -201,6 +217,32 @@ def test_candidates_that_stay_far_behind_are_not_tried_to_the_end():
     assert told.of(bad).lowest == np.inf and told.of(bad, [0]).lowest == pytest.approx(errors[bad])
     assert told.race([]) == []
     assert first > second > third  # one fold alone may be unlike the others
+
+
+def test_idle_cores_work_ahead_and_only_what_is_asked_for_counts():
+    task = make_task(wiener_record(300), {"holdout": Folds(2)})
+    _, good, slow, other, bad, *_ = first_candidates(task)
+    errors, begun, ahead = {good: 1.0, slow: 1.1, other: 1.2, bad: 9.0}, [], threading.Event()
+
+    class Slow(Told):
+        def _do(self, job: Job) -> Trial:
+            begun.append(job)
+            if job == Job(slow, 0):
+                assert ahead.wait(20)  # the first fold ends after the second one of all others has begun
+            if {Job(good, 1), Job(other, 1), Job(bad, 1)} <= set(begun):
+                ahead.set()
+            return super()._do(job)
+
+    told = Slow(task, lambda recipe, fold: errors[recipe])
+    told._cores = 2
+    assert told.race([bad, slow, other, good]) == [good, slow, other]
+    assert Job(bad, 1) in begun and Job(bad, 1) not in told.done and told.of(bad).lowest == np.inf
+    assert len(begun) == len(set(begun))  # nothing is done twice
+    # One core has nothing to spare.
+    begun.clear()
+    alone = Slow(task, lambda recipe, fold: errors[recipe])
+    alone._cores = 1
+    assert alone.race([bad, slow, other, good]) == [good, slow, other] and Job(bad, 1) not in begun
 
 
 def test_a_fold_in_a_bad_minimum_is_trained_once_more_from_another_start():

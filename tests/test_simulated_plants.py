@@ -30,6 +30,7 @@ from tausid.data.plants import (
     QuadrupleTanks,
     RectifiedMotor,
     SlidingMass,
+    SolderingIron,
     TwoMassDrive,
     VanDerPol,
     WienerHammerstein,
@@ -268,6 +269,21 @@ def test_the_furnace_rests_where_it_radiates_what_it_gets():
     hot = response(plant, np.full(3000, 0.5), x0=(400.0, 400.0))[-1, 0]
     radiated = plant.radiation * ((hot + 273.15) ** 4 - 293.15**4)
     assert plant.loss * (hot - 20.0) + radiated == pytest.approx(500.0, rel=1e-6)
+
+
+def test_the_soldering_iron_has_two_time_constants_far_apart():
+    """Of its linearization at 140 degrees: tip_capacity / exchange, and the body's over its losses, nearly."""
+    plant = SolderingIron(radiation=0.0)
+    rates = -np.linalg.eigvals(
+        [
+            [-plant.exchange / plant.tip_capacity, plant.exchange / plant.tip_capacity],
+            [plant.exchange / plant.body_capacity, -(plant.exchange + plant.loss) / plant.body_capacity],
+        ]
+    )
+    slow = 20.0 + (response(plant, np.zeros(2001), x0=(100.0, 100.0))[:, 0] - 20.0)
+    assert max(rates) / min(rates) > 100
+    # Without power the tip cools with the body.
+    assert np.log((slow[1000] - 20.0) / (slow[2000] - 20.0)) / 1000.0 == pytest.approx(min(rates), rel=1e-4)
 
 
 def test_the_drift_is_slow_and_has_its_size():

@@ -68,37 +68,38 @@ def is_searched(task: Task) -> bool:
     )
 
 
-def first_candidates(task: Task) -> list[Recipe]:
-    """The recipe as it is; where there is a search, the linear model and all kinds with as many states as it has."""
+def first_candidates(task: Task, nx: int | None = None) -> list[Recipe]:
+    """The recipe as it is; where there is a search, the linear model and all kinds with so many states."""
     recipe = task.problem.recipe
     if not is_searched(task):
         return [recipe]
-    kinds = [LINEAR, *(kind for kind in KINDS if _is_open(task, kind))]
-    return _distinct(kind.apply(recipe) for kind in kinds)
+    order = nx or recipe.structure.order
+    kinds = [LINEAR, *(kind for kind in KINDS if _is_open(task, kind, order))]
+    return _distinct(kind.apply(recipe, order) for kind in kinds)
 
 
 def linear_candidates(task: Task, most_states: int) -> list[Recipe]:
-    """The linear model with few states, and with half as many, one less, one more, two more: modes come in pairs."""
+    """The linear model with as many states as the linear approximation has, half as many, one less, one more, two more,
+    as modes come in pairs, and all small numbers of states; none where they are given."""
     if not is_searched(task) or task.asked.structure.nx != AUTO:
         return []
     n = task.problem.recipe.structure.order
-    sizes = {(n + 1) // 2, n - 1, n + 1, n + 2, *range(1, USUAL_STATES + 1)} - {0, n}
-    return [LINEAR.apply(task.problem.recipe, nx) for nx in sorted(sizes) if nx <= most_states]
+    sizes = {(n + 1) // 2, n - 1, n + 1, n + 2, *range(1, USUAL_STATES + 1)} - {0}
+    return [LINEAR.apply(task.problem.recipe, nx) for nx in sorted({n, *(m for m in sizes if m <= most_states)})]
 
 
-def resized_candidates(
-    task: Task, best: Sequence[Recipe], linear: Sequence[Recipe], most_states: int, *, unknown: bool = False
-) -> list[Recipe]:
+def resized_candidates(task: Task, best: Sequence[Recipe], most_states: int, *, unknown: bool = False) -> list[Recipe]:
     """The best kinds with fewer states, as a linear model takes some for what is nonlinear, with one more, and with as
-    many as the best linear model has; with all small numbers where that is `unknown`, as no linear model fits."""
+    many as the linear approximation has; with all small numbers where that is `unknown`, as no linear model fits."""
     if not is_searched(task) or task.asked.structure.nx != AUTO:
         return []
-    n = task.problem.recipe.structure.order
-    sizes = {n - 1, (n + 1) // 2, n + 1, *(recipe.structure.order for recipe in linear[:1])}
-    sizes |= set(range(1, USUAL_STATES)) if unknown else set()
-    return [
-        recipe.with_structure(nx=nx) for recipe in best for nx in sorted(sizes - {0, n}) if nx <= max(most_states, 1)
-    ]
+    found = []
+    for recipe in best:
+        n = recipe.structure.order
+        sizes = {n - 1, (n + 1) // 2, n + 1, task.problem.recipe.structure.order}
+        sizes |= set(range(1, USUAL_STATES)) if unknown else set()
+        found += [recipe.with_structure(nx=nx) for nx in sorted(sizes - {0, n}) if nx <= max(most_states, 1)]
+    return found
 
 
 def with_less_decay(task: Task, recipes: Sequence[Recipe]) -> list[Recipe]:
@@ -138,10 +139,10 @@ def describe(structure: Structure) -> str:
     return f"{states}, {network}, {'f and g' if structure.nonlinear_g else 'f'} nonlinear"
 
 
-def _is_open(task: Task, kind: Kind) -> bool:
-    """Whether what was asked for leaves room for a kind."""
+def _is_open(task: Task, kind: Kind, nx: int) -> bool:
+    """Whether what was asked for leaves room for a kind with so many states."""
     asked = task.asked.structure
-    n_in = task.problem.recipe.structure.order + task.problem.initial_model.state_space.nu
+    n_in = nx + task.problem.initial_model.state_space.nu
     if kind.network == "polynomial" and comb(n_in + asked.degree, asked.degree) - n_in - 1 > MOST_MONOMIALS:
         return False
     open_activation = kind.network == "polynomial" or asked.activation in (AUTO, kind.activation)

@@ -12,6 +12,7 @@ import numpy as np
 
 from tausid.model.model import Model
 from tausid.training.candidates import (
+    KINDS,
     first_candidates,
     has_one_start,
     is_linear,
@@ -112,23 +113,30 @@ def _affordable(task: Task) -> int:
 
 def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
     """The candidates that were tried to the end, the one that held-out data prefer first; none when interrupted."""
-    first = [*first_candidates(task), *linear_candidates(task, trials.most_states)]
-    varied_later = 4 * len(trials.splits) if is_searched(task) else 0
-    trials.to_come, trials.planned_final = varied_later + final_fits, final_fits
-    ranking = trials.race(first)
-    trials.to_come = final_fits
-    linear, kinds = ([recipe for recipe in ranking if is_linear(recipe) == wanted] for wanted in (True, False))
-    best = [kind for kind in kinds if trials.of(kind).lowest <= CLOSE * trials.of(kinds[0]).lowest][:KINDS_TO_VARY]
+    folds, later = len(trials.splits), final_fits + (4 * len(trials.splits) if is_searched(task) else 0)
+    trials.planned_final = final_fits
+    trials.to_come = later + folds * len(KINDS)
+    linear = trials.race(linear_candidates(task, trials.most_states))
     unknown = not linear or not trials.of(linear[0]).lowest < SAYS_NOTHING
-    resized = resized_candidates(task, best, linear, trials.most_states, unknown=unknown)
-    varied = [*resized, *with_less_decay(task, best)]
-    ranking = _rank(trials, [*ranking, *trials.race(varied)])
+    trials.to_come = later
+    ranking = trials.race(first_candidates(task, None if unknown else _states(trials, linear)))
+    trials.to_come = final_fits
+    kinds = [recipe for recipe in ranking if not is_linear(recipe)]
+    best = [kind for kind in kinds if trials.of(kind).lowest <= CLOSE * trials.of(kinds[0]).lowest][:KINDS_TO_VARY]
+    varied = [*resized_candidates(task, best, trials.most_states, unknown=unknown), *with_less_decay(task, best)]
+    ranking = _rank(trials, [*linear, *ranking, *trials.race(varied)])
     while more := _further(task, trials, ranking):
         trials.race(more)
         ranking = _rank(trials, [*ranking, *more])
         if ranking[0] not in more or trials.session.interrupted.is_set():
             break
     return [] if trials.session.interrupted.is_set() else ranking
+
+
+def _states(trials: Trials, linear: Sequence[Recipe]) -> int:
+    """The fewest states of a linear model that is about as good as the best one."""
+    limit = CLOSE * max(trials.of(linear[0]).lowest, NEGLIGIBLE)
+    return min(recipe.structure.order for recipe in linear if trials.of(recipe).lowest <= limit)
 
 
 def _further(task: Task, trials: Trials, ranking: Sequence[Recipe]) -> list[Recipe]:

@@ -4,7 +4,14 @@ from tausid.data.plants._blocks import DeadZoneValve, LinearPlant, VanDerPol, Wi
 from tausid.data.plants._excitation import AbstractExcitation, Multisine, Steps, Sweep
 from tausid.data.plants._mechanics import BoucWen, Duffing, MassChain, RectifiedMotor, SlidingMass, TwoMassDrive
 from tausid.data.plants._plant import AbstractPlant, parameter, parameter_units
-from tausid.data.plants._processes import DelayedTank, FlowHeater, Furnace, Neutralization, QuadrupleTanks
+from tausid.data.plants._processes import (
+    DelayedTank,
+    FlowHeater,
+    Furnace,
+    Neutralization,
+    QuadrupleTanks,
+    SolderingIron,
+)
 from tausid.data.plants._simulate import PLANTS, response, simulate
 from tausid.data.plants._tanks import TankParameters, simulate_tanks, tanks_response
 
@@ -25,6 +32,7 @@ __all__ = [
     "QuadrupleTanks",
     "RectifiedMotor",
     "SlidingMass",
+    "SolderingIron",
     "Steps",
     "Sweep",
     "TankParameters",

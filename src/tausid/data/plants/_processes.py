@@ -243,3 +243,47 @@ class Furnace(AbstractPlant):
     def output(self, x: State) -> State:
         """The temperature of the load."""
         return (x[1],)
+
+
+@dataclass(frozen=True)
+class SolderingIron(AbstractPlant):
+    """A small heated tip on a large body: two time constants that differ by a factor of some 200.
+
+        tip_capacity dT/dt = power u - exchange (T - B)
+        body_capacity dB/dt = exchange (T - B) - loss (B - T_0) - radiation ((B + 273.15)^4 - (T_0 + 273.15)^4),   y = T
+
+    The tip follows the power within 2 s, and drifts with the body for minutes. Ts = 1 s.
+    """
+
+    tip_capacity: float = parameter(4.0, "J/K", "of the tip")
+    body_capacity: float = parameter(150.0, "J/K", "of the body")
+    power: float = parameter(60.0, "W", "at full input")
+    exchange: float = parameter(2.0, "W/K", "between tip and body")
+    loss: float = parameter(0.15, "W/K", "of the body by convection")
+    radiation: float = parameter(1e-9, "W/K^4", "radiated by the body")
+    ambient: float = parameter(20.0, "degC", "T_0")
+
+    name = "fast_and_slow"
+    summary = "simulated soldering iron, 2 s and minutes: power (1) to temperature (degC), Ts = 1 s, 2000 samples each"
+    inputs = (("power", "1"),)
+    outputs = (("temperature", "degC"),)
+    states = (("tip", "degC"), ("body", "degC"))
+    ts = 1.0
+    max_step = 0.5
+    train = Multisine(((2e-3, 1.0), (0.2, 0.08)), std=0.18, mean=0.5)
+    tests = (Steps(0.3, 0.7, hold=(5.0, 60.0)),)
+    u_range = (0.0, 1.0)
+    settle = 2000.0
+    noise = (0.3,)
+
+    def derivative(self, x: State, u: State) -> State:
+        """Slopes of the temperatures of tip and body."""
+        tip, body = x
+        exchanged = self.exchange * (tip - body)
+        radiated = self.radiation * ((body + KELVIN) ** 4 - (self.ambient + KELVIN) ** 4)
+        lost = self.loss * (body - self.ambient) + radiated
+        return (self.power * u[0] - exchanged) / self.tip_capacity, (exchanged - lost) / self.body_capacity
+
+    def output(self, x: State) -> State:
+        """The temperature of the tip."""
+        return (x[0],)

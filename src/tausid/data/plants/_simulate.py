@@ -20,7 +20,14 @@ from tausid.data.plants._integrate import (
 )
 from tausid.data.plants._mechanics import BoucWen, Duffing, MassChain, RectifiedMotor, SlidingMass, TwoMassDrive
 from tausid.data.plants._plant import AbstractPlant
-from tausid.data.plants._processes import DelayedTank, FlowHeater, Furnace, Neutralization, QuadrupleTanks
+from tausid.data.plants._processes import (
+    DelayedTank,
+    FlowHeater,
+    Furnace,
+    Neutralization,
+    QuadrupleTanks,
+    SolderingIron,
+)
 from tausid.data.records import Dataset
 from tausid.errors import ConfigError, unknown_name
 from tausid.shapes import Float
@@ -42,6 +49,7 @@ PLANTS: dict[str, type[AbstractPlant]] = {
         MassChain,
         SlidingMass,
         Furnace,
+        SolderingIron,
         LinearPlant,
     )
 }
