@@ -185,13 +185,22 @@ def test_long_labels_slant_and_short_ones_do_not():
 
 def test_a_second_set_stands_beside_and_marks_are_lines():
     groups, published = {0.1: [1.0, 2.0], 1.0: [1.0, 2.0]}, {0.1: [1.0, 3.0], 1.0: [1.0, 3.0]}
-    figure = plot_study_boxes(
-        groups, x_label="", y_label="", beside=published, marks={"BLA": 0.5}, names=("here", "paper")
-    )
+    figure = plot_study_boxes(groups, x_label="", y_label="", beside={"paper": published}, marks={"BLA": 0.5})
     assert box_edges(figure, 0)[2] < -1.0 < box_edges(figure, 2)[2]
     (mark,) = [line for line in figure.axes[0].lines if line.get_label() == "BLA"]
     np.testing.assert_allclose(mark.get_xdata(), np.log10(0.5))
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["here", "paper", "BLA"]
+
+
+def test_four_sets_stand_side_by_side_and_five_are_refused():
+    others = {name: {0.1: [1.0, 2.0], 1.0: [2.0, 3.0]} for name in "abcd"}
+    first = others.pop("d")
+    figure = plot_study_boxes(first, x_label="", y_label="", beside=others, name="d")
+    at = [box_edges(figure, i)[2] for i in (0, 2, 4, 6)]
+    assert at == sorted(at) and at[-1] < -0.5  # all of them nearer to their value than to the next
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["d", "a", "b", "c"]
+    with pytest.raises(ConfigError, match="`beside` must hold at most 3 sets; got 4"):
+        plot_study_boxes(first, x_label="", y_label="", beside={**others, "e": first})
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from problems import wiener_record
 import tausid
 from tausid import ConfigError, Recipe, Record, recipes
 from tausid.training.fitting import change_recipe
-from tausid.training.resolve import FOLDED_SAMPLES, resolve, resolve_holdout
+from tausid.training.resolve import FOLDED_OUTPUTS, resolve, resolve_holdout
 
 NAMED = {**recipes.NAMES, "greybox": recipes.greybox}
 
@@ -248,9 +248,9 @@ def test_nothing_of_a_structure_is_left_to_the_data(name, record, clock):
         ([130], tausid.Folds(3)),
         ([79], None),
         ([60, 130], tausid.Folds(3)),
-        ([FOLDED_SAMPLES + 1], tausid.LastShare()),
-        ([FOLDED_SAMPLES // 2 + 1] * 2, tausid.LastShare()),
-        ([FOLDED_SAMPLES], tausid.Folds(4)),
+        ([FOLDED_OUTPUTS + 1], tausid.LastShare()),
+        ([FOLDED_OUTPUTS // 2 + 1] * 2, tausid.LastShare()),
+        ([FOLDED_OUTPUTS], tausid.Folds(4)),
     ],
 )
 def test_short_records_have_fewer_folds_and_long_ones_hold_out_their_end(lengths, holdout):

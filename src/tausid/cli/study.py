@@ -117,7 +117,10 @@ def plot(
     out: Picture,
     by: Annotated[str | None, Option("--by", help="Column to group by; by default the study's only axis.")] = None,
     score: ScoreColumn = None,
-    beside: Annotated[Path | None, Option(help="Results of another study to draw beside.")] = None,
+    name: Annotated[str, Option(help="What the study is, for the legend.")] = "here",
+    beside: Annotated[
+        list[str] | None, Option("--beside", help="Another study to draw beside, as NAME=PATH; repeat for several.")
+    ] = None,
     mark: Annotated[list[str] | None, Option("--mark", help="A value to mark, as NAME=VALUE.")] = None,
     y_max: Annotated[float | None, Option(help="Upper end of the axis.")] = None,
     unit: Annotated[str, Option(help="Unit of the score.")] = "",
@@ -129,10 +132,11 @@ def plot(
     results = read_results(study)
     column, compared = by or _only_axis(results), score or results.score
     boxes = results_by(results, column, compared)
-    others = None if beside is None else results_by(read_results(beside), column, compared)
+    named = dict(split_pair(text, "--beside", "paper=paper.csv") for text in beside or ())
+    others = {other: results_by(read_results(Path(path)), column, compared) for other, path in named.items()}
     marks = dict(_read_mark(text) for text in mark or ())
     label = f"{compared} ({unit})" if unit else compared
-    figure = plot_study_boxes(boxes, x_label=column, y_label=label, beside=others, marks=marks, y_max=y_max)
+    figure = plot_study_boxes(boxes, x_label=column, y_label=label, beside=others, marks=marks, y_max=y_max, name=name)
     print(save_figure(figure, out))
 
 

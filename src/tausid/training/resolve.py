@@ -58,8 +58,8 @@ ONLY_CHOICE = {**FIRST_CHOICE, "nonlinear_g": True}
 # Folds of the default recipe, and samples of a stretch that folds are long enough for: some for an initial state, and
 # as many to be scored.
 USUAL_FOLDS, SHORTEST_STRETCH = 4, 40
-# Samples of all training records beyond which the default recipe holds out their end in place of folds.
-FOLDED_SAMPLES = 20_000
+# Outputs of all training records beyond which the default recipe holds out their end in place of folds.
+FOLDED_OUTPUTS = 10_000
 # Of the models that each trainer gives.
 PRECISION = {LevenbergMarquardt.kind: np.float64, Adam.kind: np.float32}
 # An initial state has shown itself after so many tau; records are not spent on it beyond this share.
@@ -155,7 +155,7 @@ def resolve_holdout(recipe: Recipe, records: Sequence[Record], validation: Recor
     if recipe.holdout != AUTO:
         return recipe
     lengths = [len(record) for record in records]
-    if sum(lengths) > FOLDED_SAMPLES:
+    if sum(lengths) * records[0].ny > FOLDED_OUTPUTS:
         return dataclasses.replace(recipe, holdout=LastShare())
     folds = min(max(lengths) // SHORTEST_STRETCH, USUAL_FOLDS)
     return dataclasses.replace(recipe, holdout=Folds(folds) if folds > 1 else None)

@@ -45,8 +45,8 @@ NEAR, CLOSE, FINALISTS, FINAL_FITS = 1.3, 1.1, 3, 5
 SAYS_NOTHING = 0.5
 # Kinds of networks as close, with which other numbers of states and less weight decay are tried, at most.
 KINDS_TO_VARY = 2
-# Samples in all final fits together, beyond which there are fewer of them.
-FINAL_SAMPLES = 100_000
+# Samples of all outputs in all final fits together, beyond which there are fewer of them.
+FINAL_OUTPUTS = 100_000
 # Members that lie further apart than this, and than the linear model is wrong on held-out data, are not trusted. Nor
 # are they where their held-out error, larger by the share that they lie apart, is not below the linear model's.
 APART = 0.5
@@ -108,7 +108,7 @@ def _search(task: Task, trials: Trials, members: int) -> Found:
 
 def _affordable(task: Task) -> int:
     """How many final fits are made: fewer where records are long, which say more than the agreement of fits."""
-    return max(1, min(FINAL_FITS, FINAL_SAMPLES // sum(len(record) for record in task.problem.split.train)))
+    return max(1, min(FINAL_FITS, FINAL_OUTPUTS // sum(record.y.size for record in task.problem.split.train)))
 
 
 def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
@@ -119,7 +119,7 @@ def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
     linear = trials.race(linear_candidates(task, trials.most_states))
     unknown = not linear or not trials.of(linear[0]).lowest < SAYS_NOTHING
     trials.to_come = later
-    ranking = trials.race(first_candidates(task, None if unknown else _states(trials, linear)))
+    ranking = trials.race(first_candidates(task, None if unknown else _states(task, trials, linear)))
     trials.to_come = final_fits
     kinds = [recipe for recipe in ranking if not is_linear(recipe)]
     best = [kind for kind in kinds if trials.of(kind).lowest <= CLOSE * trials.of(kinds[0]).lowest][:KINDS_TO_VARY]
@@ -133,10 +133,12 @@ def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
     return [] if trials.session.interrupted.is_set() else ranking
 
 
-def _states(trials: Trials, linear: Sequence[Recipe]) -> int:
-    """The fewest states of a linear model that is about as good as the best one."""
+def _states(task: Task, trials: Trials, linear: Sequence[Recipe]) -> int:
+    """The fewest states of a linear model that is about as good as the best one, or those of the first linear
+    approximation, if more: one state too few is worse than one too many."""
     limit = CLOSE * max(trials.of(linear[0]).lowest, NEGLIGIBLE)
-    return min(recipe.structure.order for recipe in linear if trials.of(recipe).lowest <= limit)
+    fewest = min(recipe.structure.order for recipe in linear if trials.of(recipe).lowest <= limit)
+    return max(fewest, task.problem.recipe.structure.order)
 
 
 def _further(task: Task, trials: Trials, ranking: Sequence[Recipe]) -> list[Recipe]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tausid.errors import ConfigError
-from tausid.results.plots._style import MEASURED, RESIDUAL, SIMULATED, new_figure, plain, styled
+from tausid.results.plots._style import FAINT, MEASURED, RESIDUAL, SIMULATED, new_figure, plain, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,11 +18,11 @@ Scores = Sequence[float] | np.ndarray
 Groups = Mapping[Any, Scores]
 # Stands for a run without a finite score where quartiles are computed: larger than any score, and still a number.
 ENDLESS = 1e300
-WIDTHS = {1: 0.5, 2: 0.44}  # of a box, by the number of sets, in units of the room between two groups
+ALONE, TOGETHER = 0.5, 0.9  # width of the only box of a group, and of all boxes side by side, in units of its room
 # So many characters stand side by side below the axis.
 LINE = 100
-# Colour, hatching and shade of the boxes of the study, and of the set beside it.
-LOOKS = ((RESIDUAL, "", 0.55), (SIMULATED, "////", 0.25))
+# Colour, hatching and shade of the boxes of the study, and of the sets beside it: different in grey, too.
+LOOKS = ((RESIDUAL, "", 0.55), (SIMULATED, "////", 0.25), (MEASURED, "", 0.05), (FAINT, "....", 0.6))
 
 
 @styled
@@ -31,10 +31,10 @@ def plot_study_boxes(
     *,
     x_label: str,
     y_label: str,
-    beside: Groups | None = None,
+    beside: Mapping[str, Groups] | None = None,
     marks: Mapping[str, float] | None = None,
     y_max: float | None = None,
-    names: tuple[str, str] = ("here", "published"),
+    name: str = "here",
 ) -> Figure:
     """Box plot of scores by group: the paper's Figure 2.
 
@@ -45,27 +45,29 @@ def plot_study_boxes(
         groups: scores by value (positive numbers, on a logarithmic axis) or by label (text, in the given order).
         x_label: what the values or labels are.
         y_label: what the scores are, with their unit.
-        beside: a second set, drawn beside the first in another hue; its values or labels should be among the first's.
+        beside: up to three other sets by name, drawn beside the first; their values or labels should be among the
+            first's.
         marks: named values, as vertical lines; for values only, not for labels.
         y_max: upper end of the axis; by default above the largest finite score.
-        names: what the two sets are, for the legend where there are two.
+        name: what the first set is, for the legend where there are others.
 
     Raises:
-        ConfigError: no group or an empty one, values that are not positive, labels mixed with values, marks among
-            labels, or no finite score and no `y_max`.
+        ConfigError: no group or an empty one, more than three sets beside, values that are not positive, labels mixed
+            with values, marks among labels, or no finite score and no `y_max`.
     """
-    positions = _positions(groups, beside or {})
+    sets = {name: groups, **(beside or {})}
+    positions = _positions(sets)
     if marks:
         _check_marks(marks, positions)
-    top = _upper_end([*groups.values(), *(beside or {}).values()], y_max)
+    top = _upper_end([scores for drawn in sets.values() for scores in drawn.values()], y_max)
     figure = new_figure(4.2)
     panel = figure.subplots()
     room = _room([positions[key] for key in groups])
-    sets = [groups] if beside is None else [groups, beside]
-    for index, drawn in enumerate(sets):
-        shift = 0.0 if beside is None else (index - 0.5) * 0.5 * room
-        places = np.array([positions[key] for key in drawn]) + shift
-        _draw_boxes(panel, list(drawn.values()), places, width=WIDTHS[len(sets)] * room, top=top, look=LOOKS[index])
+    step = TOGETHER / len(sets) * room
+    for index, drawn in enumerate(sets.values()):
+        places = np.array([positions[key] for key in drawn]) + (index - 0.5 * (len(sets) - 1)) * step
+        width = 0.9 * step if len(sets) > 1 else ALONE * room
+        _draw_boxes(panel, list(drawn.values()), places, width=width, top=top, look=LOOKS[index])
         _count_above(panel, list(drawn.values()), places, top=top, row=index)
     for index, (name, value) in enumerate((marks or {}).items()):
         _draw_mark(panel, name, float(np.log10(value)), index)
@@ -76,15 +78,17 @@ def plot_study_boxes(
     panel.grid(axis="x", visible=False)
     panel.set_xlabel(plain(x_label))
     panel.set_ylabel(plain(y_label))
-    if beside is not None or marks:
-        _draw_legend(panel, names if beside is not None else ())
+    if beside or marks:
+        _draw_legend(panel, tuple(sets) if beside else ())
     return figure
 
 
-def _positions(groups: Groups, beside: Groups) -> dict[Any, float]:
+def _positions(sets: Mapping[str, Groups]) -> dict[Any, float]:
     """Where each group stands: at the logarithm of its value, or at its number."""
-    keys = [*groups, *(key for key in beside if key not in groups)]
-    if not groups or not all(len(scores) for scores in (*groups.values(), *beside.values())):
+    if len(sets) > len(LOOKS):
+        raise ConfigError(f"`beside` must hold at most {len(LOOKS) - 1} sets; got {len(sets) - 1}. Draw two figures.")
+    keys = list(dict.fromkeys(key for groups in sets.values() for key in groups))
+    if not all(len(groups) and all(map(len, groups.values())) for groups in sets.values()):
         raise ConfigError("`groups` must hold at least one group, each with scores; got none or an empty one.")
     if all(isinstance(key, str) for key in keys):
         return {key: float(index) for index, key in enumerate(keys)}
