@@ -20,6 +20,8 @@ LEAST_MOVE = 8.0
 class Scaling:
     """Z-score of inputs and outputs: `normalized = (physical - mean) / deviation`.
 
+    Where all inputs consist of a few sines, the mean is what the sines go around (`data/lines.py`).
+
     Args:
         u_mean: mean of each input, shape (nu,).
         u_std: standard deviation of each input, shape (nu,).
