@@ -62,6 +62,39 @@ def test_a_sine_gives_one_over_omega(method: str, cycles: int, nx: int | str) ->
 
 
 @pytest.mark.parametrize("method", ["bla", "spectrum"])
+@pytest.mark.parametrize("nx", [1, 2, "auto"])
+@pytest.mark.parametrize("per_period", [20.0, 50.3, 200.0])
+def test_broken_periods_of_a_sine_give_one_over_omega(method: str, nx: int | str, per_period: float) -> None:
+    for periods, phase in ((1.2, 0.0), (2.0, 0.9), (2.5, 2.2), (3.3, 4.0), (20.6, 5.1)):
+        angle = 2.0 * np.pi / per_period * np.arange(round(periods * per_period)) + phase
+        record = Record.from_arrays(np.sin(angle), 3.0 + 2.0 * np.sin(angle - 2.5), ts=TS)
+        estimate = estimate_linear_tau(record, method=method, nx=nx)
+        # The steps of the hold, (pi / per_period)^2 / 6 in tau for slow states: 0.4 per cent at 20 samples per period.
+        assert estimate.tau == pytest.approx(per_period * TS / (2.0 * np.pi), rel=0.01), (periods, phase)
+        assert estimate.bla is not None
+        assert any("do not determine the poles" in note for note in estimate.bla.notes)
+
+
+def test_a_sine_from_rest_gives_one_over_omega_in_the_steady_state() -> None:
+    for periods, phase in ((1.5, 0.0), (2.3, 2.2), (10.7, 0.9)):
+        record = record_of(np.sin(1.3 * np.arange(round(periods * 2.0 * np.pi / 1.3 / TS)) * TS + phase))
+        estimate = estimate_linear_tau(record, method="spectrum", nx=2)
+        # The transient determines the poles. The steps of the hold, at 97 samples per period: a part in a thousand.
+        assert estimate.tau == pytest.approx(1.0 / 1.3, rel=0.01)
+        assert estimate.bla is not None
+        np.testing.assert_allclose(np.sort(estimate.bla.poles.imag), np.sort(np.linalg.eigvals(A).imag), rtol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["bla", "spectrum"])
+def test_two_sines_over_broken_periods_give_what_they_give_over_whole_ones(method: str) -> None:
+    whole = steady_record(multisine(1000, np.array([5, 12])))
+    model = estimate_bla(whole, nx=2)
+    expected, _ = tau_of_model(model, whole, method=method)
+    # One model, so both see the same steady state; what is left is the initial state, from 50 samples.
+    assert tau_of_model(model, whole.part(0, 770), method=method)[0] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("method", ["bla", "spectrum"])
 def test_a_sine_with_transient_and_noise_gives_one_over_omega(method: str) -> None:
     omega = 1.3
     record = record_of(np.sin(omega * np.arange(4000) * TS + 1.0), noise=0.02)

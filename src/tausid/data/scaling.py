@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tausid.data.records import Records, as_records, check_same_channels
+from tausid.data.lines import find_lines, fit_lines
+from tausid.data.records import Record, Records, as_records, check_same_channels
 from tausid.errors import DataError
 from tausid.shapes import Float
 
@@ -17,6 +19,8 @@ LEAST_MOVE = 8.0
 @dataclass(frozen=True, eq=False)
 class Scaling:
     """Z-score of inputs and outputs: `normalized = (physical - mean) / deviation`.
+
+    Where all inputs consist of a few sines, the mean is what the sines go around (`data/lines.py`).
 
     Args:
         u_mean: mean of each input, shape (nu,).
@@ -49,6 +53,7 @@ class Scaling:
         check_same_channels(several)
         u_mean, u_std = _mean_and_deviation([record.u for record in several])
         y_mean, y_std = _mean_and_deviation([record.y for record in several])
+        u_mean, y_mean = _centres(several) or (u_mean, y_mean)
         scaling = cls(u_mean, u_std, y_mean, y_std)
         _check_not_constant("input", several[0].input_names, [record.u for record in several], u_std)
         _check_not_constant("output", several[0].output_names, [record.y for record in several], y_std)
@@ -65,6 +70,18 @@ class Scaling:
     def physical_y(self, y: Float[np.ndarray, "*N ny"]) -> Float[np.ndarray, "*N ny"]:
         """Outputs from normalized to physical units; y: channels last."""
         return y * self.y_std + self.y_mean
+
+
+def _centres(records: Sequence[Record]) -> tuple[np.ndarray, np.ndarray] | None:
+    """What inputs of a few sines, and outputs at their frequencies, go around; over broken periods no mean."""
+    inputs = [find_lines(record.u) if record.nu else None for record in records]
+    found = [lines for lines in inputs if lines is not None]
+    if len(found) < len(records) or any(np.isnan(record.y).all(axis=0).any() for record in records):
+        return None
+    outputs = [fit_lines(lines.angles, record.y) for lines, record in zip(found, records, strict=True)]
+    u, y = (np.array([lines.constant for lines in several]) for several in (found, outputs))
+    weights = [len(record) for record in records]
+    return np.average(u, axis=0, weights=weights), np.average(y, axis=0, weights=weights)
 
 
 def _mean_and_deviation(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

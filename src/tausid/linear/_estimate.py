@@ -32,6 +32,7 @@ from tausid.linear._subspace import (
     keep_modes,
     longest_horizon,
     move_inside,
+    slow_poles,
     spread_poles,
 )
 
@@ -253,7 +254,22 @@ def _fit_order(
         )
     starts = _most_promising(_starts(signals, subspaces, order), signals, feedthrough, effort)
     found = [_refine_representable(start, signals, feedthrough, effort) for start in starts]
-    return min(found, key=lambda fit_and_notes: max(fit_and_notes[0].error, EXACT))
+    best = min(found, key=lambda fit_and_notes: max(fit_and_notes[0].error, EXACT))
+    return _slowest(signals, order, feedthrough) or best if best[0].error < NO_ERROR else best
+
+
+def _slowest(
+    signals: Sequence[Signals], order: int, feedthrough: bool
+) -> tuple[OutputErrorFit, tuple[str, ...]] | None:
+    """The slowest poles if they, too, leave no error: then the records do not determine the poles.
+
+    The steady state of a sine is explained by any poles. Fast ones would follow the steps of the hold.
+    """
+    A, C = slow_poles(order, signals[0].y.shape[1], max(len(s.u) for s in signals))
+    fit = solve_linear_part(A, C, signals, feedthrough=feedthrough)
+    if fit.error > NO_ERROR or _without_bad_modes(fit) is not None:
+        return None
+    return fit, ("the records do not determine the poles: the slowest that explain them are taken",)
 
 
 def _refine_representable(

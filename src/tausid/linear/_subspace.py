@@ -106,6 +106,12 @@ def spread_poles(nx: int, ny: int, samples: int) -> tuple[Float[np.ndarray, "nx 
     return np.diag(np.exp(-1.0 / constants)), np.ones((ny, nx))
 
 
+def slow_poles(nx: int, ny: int, samples: int) -> tuple[Float[np.ndarray, "nx nx"], Float[np.ndarray, "ny nx"]]:
+    """Time constants an octave apart, the slowest as slow as a record can show, seen by all outputs."""
+    constants = max(samples / 5.0, 4.0) * 0.5 ** np.arange(nx)
+    return np.diag(np.exp(-1.0 / constants)), np.ones((ny, nx))
+
+
 def move_inside(A: Float[np.ndarray, "n n"], radius: float) -> Float[np.ndarray, "n n"]:
     """Mirror eigenvalues outside the unit circle into it, `p -> 1 / conj(p)`, and keep all within a radius."""
     poles, modes = np.linalg.eig(A)

@@ -10,11 +10,12 @@ from scipy.linalg import expm
 
 from tausid.checks import check_choice
 from tausid.data.clocks import has_one_clock, median_step, on_one_clock
+from tausid.data.lines import find_lines
 from tausid.data.records import Record, Records, as_records
 from tausid.data.scaling import Scaling
 from tausid.display import html_table
 from tausid.linear import LinearModel, estimate_bla, state_offset
-from tausid.shapes import Float
+from tausid.shapes import Complex, Float
 
 LINEAR_METHODS = ("bla", "spectrum")
 # The spread of an estimate is taken over this many stretches of the records.
@@ -164,7 +165,7 @@ def tau_of_model(
         moments = [_moment_of_spectrum(model, record) for record in several]
     else:
         starts: Sequence[np.ndarray | None] = [None] * len(several) if x0 is None else list(x0)
-        moments = [_moment(_steps(model, r, start)) for r, start in zip(several, starts, strict=True)]
+        moments = [_moment_of_run(model, r, start) for r, start in zip(several, starts, strict=True)]
     var_x, var_dx = _variances(model, np.average(moments, axis=0, weights=[len(r) for r in several]))
     return float(np.sqrt(var_x.sum() / var_dx.sum())), np.sqrt(var_x / var_dx)
 
@@ -202,17 +203,47 @@ def _moment(steps: Float[np.ndarray, "steps n"]) -> Float[np.ndarray, "n n"]:
     return steps.T @ steps / len(steps)
 
 
+def _moment_of_run(model: LinearModel, record: Record, x0: np.ndarray | None) -> Float[np.ndarray, "n n"]:
+    """The second moment along the free run; for inputs of a few sines, of the steady state and of the transient.
+
+    Over broken periods of a sine the mean squares would depend on where the record happens to end.
+    """
+    steps = _steps(model, record, x0)
+    lines = find_lines(record.u)
+    if lines is None:
+        return _moment(steps)
+    z, parts = _lines_of_steps(model, record)
+    steady = (z[:, None] ** np.arange(len(steps))).T @ parts  # (steps, n)
+    return (parts.T @ parts.conj()).real + _moment(steps - steady.real)
+
+
 def _moment_of_spectrum(model: LinearModel, record: Record) -> Float[np.ndarray, "n n"]:
-    """The same second moment in the periodic steady state, from the DFT of the inputs (Parseval)."""
-    u = model.scaling.normalize_u(record.u)
-    U = np.fft.fft(u, axis=0)[:, :, None] / len(u)  # (N, nu, 1)
-    z = np.exp(2j * np.pi * np.arange(len(u)) / len(u))[:, None, None]
+    """The same second moment in the periodic steady state, from the lines of the inputs (Parseval)."""
+    _, parts = _lines_of_steps(model, record)
+    return (parts.T @ parts.conj()).real
+
+
+def _lines_of_steps(
+    model: LinearModel, record: Record
+) -> tuple[Complex[np.ndarray, "lines"], Complex[np.ndarray, "lines n"]]:
+    """Lines `z^k` of the steady state of what determines each step, and their amplitudes."""
+    angles, amplitudes = _input_lines(model.scaling.normalize_u(record.u))
+    U = amplitudes[:, :, None]  # (lines, nu, 1)
+    z = np.exp(1j * angles)[:, None, None]
     X = np.linalg.solve(z * np.eye(model.order) - model.Ad, model.Bd @ U)
     parts = [X + state_offset(model.A, model.B, ts=model.ts, hold=model.hold) @ U, U]
     if model.hold == "first":
         parts.append((z - 1.0) * U / model.ts)
-    lines = np.concatenate(parts, axis=1)[:, :, 0]
-    return (lines.T @ lines.conj()).real
+    return z[:, 0, 0], np.concatenate(parts, axis=1)[:, :, 0]
+
+
+def _input_lines(u: Float[np.ndarray, "N nu"]) -> tuple[Float[np.ndarray, "lines"], Complex[np.ndarray, "lines nu"]]:
+    """Angles per sample and amplitudes: of the few sines that the input consists of, else of its DFT."""
+    few = find_lines(u)
+    if few is None:
+        return 2.0 * np.pi * np.arange(len(u)) / len(u), np.fft.fft(u, axis=0) / len(u)
+    angles = np.concatenate([[0.0], few.angles, -few.angles])
+    return angles, np.concatenate([few.constant[None], few.amplitudes / 2.0, few.amplitudes.conj() / 2.0])
 
 
 def _variances(model: LinearModel, moment: Float[np.ndarray, "n n"]) -> tuple[np.ndarray, np.ndarray]:
