@@ -16,7 +16,9 @@ SHARPNESS = 0.1  # width of the smooth step of `sigmoid_barrier`, in units of a 
 def dae_values(dae: MLP, z: Float[Array, "*B n_in"], engine: Engine) -> Float[Array, "*B 1"]:
     """The DAE network's values d(x, u) along a trajectory: a network without a linear part, and a bias."""
     nothing = jnp.zeros((1, z.shape[-1]), z.dtype)
-    return evaluate(Network(nothing, dae.weights, dae.biases[:-1], activation=dae.activation), z, engine) + dae.biases[-1]
+    return (
+        evaluate(Network(nothing, dae.weights, dae.biases[:-1], activation=dae.activation), z, engine) + dae.biases[-1]
+    )
 
 
 def dae_penalty(values: Float[Array, "*B 1"]) -> Float[Array, ""]:
