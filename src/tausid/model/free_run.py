@@ -54,8 +54,9 @@ def estimate_initial_state(
 ) -> Float[np.ndarray, "nx"]:
     """The initial state that makes the simulation of these samples fit best, by nonlinear least squares.
 
-    `min over x0 of sum (y - y_hat)^2 + |tightness (x0 - expected)|^2` over the measured samples (eq. 3 with theta
-    fixed). Where one of the states seen in training leads to a much lower minimum, that is taken.
+    `min over x0 of sum (y - y_hat)^2 + |tightness (x0 - center)|^2` over the measured samples (eq. 3 with theta fixed),
+    with `center` and `tightness` those of all states in training, or of those that explain the samples, whichever make
+    the samples more likely.
     """
     if why_not_compiled(model, engine) is not None:
         from tausid.model import free_run_jax
@@ -64,8 +65,7 @@ def estimate_initial_state(
     system = compiled.System.of(model.f, model.g, rate_of(model), model.limits, integrator)
     samples = compiled.Samples.join([u], [y], [dt])
     free = model.initial if isinstance(model.initial, FreeState) else FreeState.unknown(np.zeros((0, model.nx)))
-    error = SimulationError(system, system.pack(model.f, model.g), samples, free.expected, free.tightness)
-    return find_state(error, guess, free.seen)
+    return find_state(SimulationError(system, system.pack(model.f, model.g), samples), guess, free)
 
 
 def encode(

@@ -15,7 +15,7 @@ from tausid.engine.engines import rollout
 from tausid.engine.integrators import Adaptive, FixedStep, Integrator
 from tausid.engine.scan import rollout_scan
 from tausid.model.initial import FreeState
-from tausid.model.state_estimate import MUCH_LOWER, TRIED_SEEN
+from tausid.model.state_priors import priors
 from tausid.model.state_space import StateSpace
 from tausid.shapes import Array
 
@@ -67,26 +67,30 @@ def estimate_initial_state(
     """As `free_run.estimate_initial_state`, by Gauss-Newton steps in a trust region."""
     from scipy.optimize import least_squares
 
+    known = model.initial if isinstance(model.initial, FreeState) else FreeState.unknown(np.zeros((0, model.nx)))
     arrays = (jnp.asarray(u), jnp.asarray(np.nan_to_num(y)), jnp.asarray(~np.isnan(y)), jnp.asarray(dt))
 
-    def residuals(x0: np.ndarray) -> np.ndarray:
-        return _finite(_residuals(model, jnp.asarray(x0), *arrays, integrator))
+    def of_seen(states: np.ndarray, count: int) -> np.ndarray:
+        return _finite(_errors_of_all(model, jnp.asarray(states), *arrays, integrator))
 
-    def jacobian(x0: np.ndarray) -> np.ndarray:
-        return np.nan_to_num(np.asarray(_jacobian(model, jnp.asarray(x0), *arrays, integrator), float))
+    def solve(start: np.ndarray, center: np.ndarray, tightness: np.ndarray) -> Any:
+        def residuals(x0: np.ndarray) -> np.ndarray:
+            errors = _finite(_errors(model, jnp.asarray(x0), *arrays, integrator))
+            return np.concatenate([errors, tightness @ (x0 - center)])
 
-    def solve(start: np.ndarray) -> Any:
+        def jacobian(x0: np.ndarray) -> np.ndarray:
+            slopes = np.asarray(_jacobian(model, jnp.asarray(x0), *arrays, integrator), float)
+            return np.concatenate([np.nan_to_num(slopes), tightness])
+
         # Single-precision residuals: tolerances below 1e-6 would only chase rounding.
         return least_squares(residuals, start, jac=jacobian, xtol=1e-6, ftol=1e-6, gtol=1e-6)
 
-    found = solve(guess)
-    seen = np.asarray(model.initial.seen, float) if isinstance(model.initial, FreeState) else np.zeros(0)
-    if seen.any():  # zeros stand for none
-        costs = np.sum(_finite(_residuals_of_all(model, jnp.asarray(seen), *arrays, integrator)) ** 2, axis=1)
-        for start in seen[np.argsort(costs, kind="stable")[:TRIED_SEEN]]:
-            other = solve(start)
-            found = other if other.cost < MUCH_LOWER * found.cost else found
-    return np.asarray(found.x)
+    prior = priors(known, of_seen, len(u), len(u))  # at once: another number of samples would be compiled once more
+    starts = [np.asarray(guess, float), *prior.center[1:]]
+    found = [solve(*each) for each in zip(starts, prior.center, prior.tightness, strict=True)]
+    curvature = np.stack([each.jac.T @ each.jac for each in found])
+    evidence = prior.log_evidence(np.array([2 * each.cost for each in found]), curvature)
+    return np.asarray(found[int(np.argmax(evidence))].x)
 
 
 def _finite(residuals: Array) -> np.ndarray:
@@ -94,7 +98,7 @@ def _finite(residuals: Array) -> np.ndarray:
 
 
 @eqx.filter_jit
-def _residuals(
+def _errors(
     model: StateSpace,
     x0: Array,
     u: Array,
@@ -105,22 +109,12 @@ def _residuals(
 ) -> Array:
     # Forward mode is cheap for a few states, and the fused engine has only reverse mode.
     x = rollout_scan(model.field, x0[None], u[:, None], dt[:, None], integrator)[:, 0]
-    expected, tightness = _expected(model)
-    errors = jnp.where(measured, model.output(x, u) - y, 0.0).ravel()
-    return jnp.concatenate([errors, tightness @ (x0 - expected)])
-
-
-def _expected(model: StateSpace) -> tuple[Float[Array, "nx"], Float[Array, "nx nx"]]:
-    """What the model knows of initial states: nothing, where it has an encoder."""
-    initial = model.initial
-    if isinstance(initial, FreeState):
-        return initial.expected, initial.tightness
-    return jnp.zeros(model.nx), jnp.zeros((model.nx, model.nx))
+    return jnp.where(measured, model.output(x, u) - y, 0.0).ravel()
 
 
 @eqx.filter_jit
-def _residuals_of_all(model: StateSpace, states: Float[Array, "n nx"], *arguments: Any) -> Array:
-    return jax.vmap(lambda x0: _residuals(model, x0, *arguments))(states)
+def _errors_of_all(model: StateSpace, states: Float[Array, "n nx"], *arguments: Any) -> Array:
+    return jax.vmap(lambda x0: _errors(model, x0, *arguments))(states)
 
 
-_jacobian = eqx.filter_jit(jax.jacfwd(_residuals, argnums=1))
+_jacobian = eqx.filter_jit(jax.jacfwd(_errors, argnums=1))

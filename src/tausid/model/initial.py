@@ -8,8 +8,8 @@ from tausid.engine.networks import MLP, Network
 from tausid.engine.tree import Tree, namespace, static
 from tausid.shapes import Array, Float, Int
 
-# Training states that a model keeps to begin the estimate of an initial state from.
-SEEN_STATES = 64
+# Training states that a model keeps, near which the initial state of a new record may be.
+SEEN_STATES = 128
 
 
 class Encoder(Tree):
@@ -55,13 +55,14 @@ class FreeState(Tree):
     """The initial state of each training record as a parameter of the optimisation (eq. 3).
 
     That of a new record is estimated from its first samples, together with what training knows of states:
-    `|tightness (x0 - expected)|^2` counts as much as the squared normalized errors of the outputs.
+    `|tightness (x0 - expected)|^2` counts as much as the squared normalized errors of the outputs. Or, where that makes
+    the samples more likely, it is near states that were seen in training (`state_priors`).
 
     Args:
         x0: one state per training record.
         expected: mean of the states along the training records.
         tightness: how closely they lie around it, for the noise of the outputs; zero where that is not known.
-        seen: some of these states, from where the estimate may begin; zero where none are known.
+        seen: some of these states, in time, record by record; zero where none are known.
     """
 
     x0: Float[Array, "n_records nx"]

@@ -12,6 +12,7 @@ from tausid.errors import ConfigError
 from tausid.model.arrays import SCALING_FIELDS, fill_arrays, named_arrays, scaling_arrays
 from tausid.model.build import Weights, build_state_space
 from tausid.model.file_schema import ModelContent, read_parts, read_provenance
+from tausid.model.initial import SEEN_STATES, FreeState
 from tausid.model.model import Model
 from tausid.model.physics import AbstractPhysics, KnownPart, check_physics, restore_physics
 from tausid.model.state_space import StateSpace
@@ -43,7 +44,7 @@ def make_model(
         )
     except ConfigError as error:
         raise SchemaError(str(error)) from None
-    space = fill_arrays(skeleton, arrays)
+    space = fill_arrays(_with_seen(skeleton, arrays), arrays)
     _check_arrays(arrays, {*named_arrays(space), *scaling_arrays(scaling)})
     with np.errstate(over="ignore"):
         if not np.isfinite(space.tau.now).all():
@@ -62,6 +63,15 @@ def make_model(
         delays=content.delays,
         past_span=content.past_span,
     )
+
+
+def _with_seen(skeleton: StateSpace, arrays: Mapping[str, np.ndarray]) -> StateSpace:
+    """A free initial state has room for as many states as the file holds; older ones hold fewer."""
+    initial, found = skeleton.initial, arrays.get("initial.seen")
+    rows = 0 if found is None or found.ndim != 2 else len(found)
+    if not isinstance(initial, FreeState) or not 1 <= rows < SEEN_STATES:
+        return skeleton
+    return replace(skeleton, initial=replace(initial, seen=initial.seen[:rows]))
 
 
 def _array(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...] | None = None) -> np.ndarray:

@@ -86,8 +86,9 @@ class FullError:
         model, states = self.parameters.unpack(point.theta), self.states(point)
         if self.encoder is not None:
             return self.encoder(model, states)
-        known = states[~np.isnan(states).any(axis=1)]
-        found = FreeState(point.x0, *expectation(known, np.sqrt(point.cost)), spread_out(known))
+        ends = np.cumsum([len(place) for place in self.places])[:-1]
+        parts = [part[~np.isnan(part).any(axis=1)] for part in np.split(states, ends)]
+        found = FreeState(point.x0, *expectation(np.concatenate(parts), np.sqrt(point.cost)), spread_out(parts))
         return dataclasses.replace(model, initial=found)
 
 
@@ -215,11 +216,15 @@ def expectation(
     return mean, (vectors * roots).T * np.where(moves, 1.0 / np.where(moves, spread, 1.0), 0.0)
 
 
-def spread_out(states: Float[np.ndarray, "N nx"]) -> Float[np.ndarray, "n_seen nx"]:
-    """Some of the states along the training records, evenly in time."""
+def spread_out(records: Sequence[Float[np.ndarray, "_ nx"]]) -> Float[np.ndarray, "n_seen nx"]:
+    """Some of the states along the training records, evenly in time, the first of each record among them."""
+    states = np.concatenate(records)
     if _run_away(states):
         return np.zeros((SEEN_STATES, states.shape[1]))
-    return states[np.linspace(0, len(states) - 1, SEEN_STATES).round().astype(int)]
+    rows = np.linspace(0, len(states) - 1, SEEN_STATES).round().astype(int)
+    for first in np.cumsum([0, *(len(part) for part in records)])[:-1]:
+        rows[np.argmin(np.abs(rows - first))] = min(first, len(states) - 1)
+    return states[rows]
 
 
 def _run_away(states: Float[np.ndarray, "N nx"]) -> bool:
