@@ -66,7 +66,7 @@ def test_errors_and_their_equations_agree_with_finite_differences():
     tightness, expected = rng.normal(size=(5, 2, 2)), rng.normal(size=(5, 2))
     error = SimulationError(system, system.pack(f, g), samples)
     states = rng.normal(size=(5, 2))
-    prior = Priors(expected, tightness, np.zeros(5), 1.0, np.zeros((2, 2)))
+    prior = Priors(expected, expected, tightness, np.zeros(5), 1.0, np.zeros((2, 2)))
     alone = [error(states[[i]], prior.rows(np.array([i])))[0] for i in range(5)]
     np.testing.assert_allclose(error(states, prior), alone, rtol=1e-12)
     K, k = error.equations(states, prior)

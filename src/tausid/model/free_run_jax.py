@@ -86,7 +86,7 @@ def estimate_initial_state(
         return least_squares(residuals, start, jac=jacobian, xtol=1e-6, ftol=1e-6, gtol=1e-6)
 
     prior = priors(known, of_seen, len(u), len(u))  # at once: another number of samples would be compiled once more
-    starts = [np.asarray(guess, float), *prior.center[1:]]
+    starts = [np.asarray(guess, float), *prior.start[1:]]
     found = [solve(*each) for each in zip(starts, prior.center, prior.tightness, strict=True)]
     curvature = np.stack([each.jac.T @ each.jac for each in found])
     evidence = prior.log_evidence(np.array([2 * each.cost for each in found]), curvature)

@@ -63,12 +63,15 @@ class FreeState(Tree):
         expected: mean of the states along the training records.
         tightness: how closely they lie around it, for the noise of the outputs; zero where that is not known.
         seen: some of these states, in time, record by record; zero where none are known.
+        near_seen: whether a new record may begin near one of them; not where a model is judged by its own records or by
+            parts held out of them, which do so whether or not their first samples show the state.
     """
 
     x0: Float[Array, "n_records nx"]
     expected: Float[Array, "nx"]
     tightness: Float[Array, "nx nx"]
     seen: Float[Array, "n_seen nx"]
+    near_seen: bool = static(default=True)
 
     @classmethod
     def unknown(cls, x0: Float[np.ndarray, "n_records nx"]) -> FreeState:

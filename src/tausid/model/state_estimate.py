@@ -71,7 +71,7 @@ def find_state(error: SimulationError, guess: Float[np.ndarray, "nx"], known: Fr
     measured = np.flatnonzero(error.samples.w.any(axis=1))
     look = measured[:FIRST_LOOK][-1] + 1 if len(measured) else 1
     prior = priors(known, error.residuals, len(error.samples.u), int(look))
-    starts = prior.center.copy()
+    starts = prior.start.copy()
     starts[0] = guess
     errors = error(starts, prior)
     finite = np.flatnonzero(np.isfinite(errors))  # there is no step from where the simulation diverges

@@ -33,6 +33,7 @@ class Priors:
     """Normal distributions of an initial state: `|tightness (x0 - center)|^2` counts like squared errors of outputs.
 
     Args:
+        start: where the search for each begins.
         center: their means.
         tightness: how closely states lie around them, for the noise of the outputs.
         volume: logarithm of the volume of each, relative to the first.
@@ -40,6 +41,7 @@ class Priors:
         flat: added to the curvature, so that a state that nothing depends on says nothing.
     """
 
+    start: Float[np.ndarray, "n nx"]
     center: Float[np.ndarray, "n nx"]
     tightness: Float[np.ndarray, "n nx nx"]
     volume: Float[np.ndarray, "n"]
@@ -62,7 +64,8 @@ class Priors:
 
     def rows(self, which: Int[np.ndarray, "m"]) -> Priors:
         """Some of them."""
-        return Priors(self.center[which], self.tightness[which], self.volume[which], self.noise, self.flat)
+        start, center, tightness = self.start[which], self.center[which], self.tightness[which]
+        return Priors(start, center, tightness, self.volume[which], self.noise, self.flat)
 
     def log_evidence(
         self, errors: Float[np.ndarray, "n"], curvature: Float[np.ndarray, "n nx nx"]
@@ -76,13 +79,14 @@ class Priors:
 
 
 def priors(known: FreeState, residuals: Residuals, samples: int, first_look: int = FIRST_LOOK) -> Priors:
-    """The distributions for a record of so many samples; only that of all states where no state was seen.
+    """The distributions for a record of so many samples; only that of all states where no state was seen, or where new
+    records need not begin near those: then the states seen are other starts of the search.
 
     `residuals(states, count)` are the errors of simulations from these states over the first `count` samples.
     """
     seen, expected, tightness = (np.asarray(array, float) for array in (known.seen, known.expected, known.tightness))
     flat = FLAT * np.mean(tightness**2) * np.eye(len(expected))
-    of_all = Priors(expected[None], tightness[None], np.zeros(1), np.inf, flat)
+    of_all = Priors(expected[None], expected[None], tightness[None], np.zeros(1), np.inf, flat)
     noise = _noise(seen, expected, tightness)
     if not noise > 0:
         return of_all
@@ -90,8 +94,12 @@ def priors(known: FreeState, residuals: Residuals, samples: int, first_look: int
     if not len(errors):
         return of_all
     likely, root = _conditional(states, np.exp((errors.min() - errors) / (2 * noise)), tightness, noise)
+    starts = np.stack([expected, likely, states[np.argmin(errors)]])
+    if not known.near_seen:
+        return Priors(starts, np.tile(expected, (3, 1)), np.tile(tightness, (3, 1, 1)), np.zeros(3), noise, flat)
     return Priors(
-        np.stack([expected, likely, states[np.argmin(errors)]]),
+        starts,
+        starts,
         np.stack([tightness, np.linalg.solve(root, tightness), tightness / OFF_CURVE]),
         np.array([0.0, np.log(np.diag(root)).sum(), len(root) * np.log(OFF_CURVE)]),
         noise,

@@ -12,6 +12,7 @@ import numpy as np
 
 from tausid.data.records import Record
 from tausid.model.evaluation import run_freely, score_simulation
+from tausid.model.initial import FreeState
 from tausid.model.model import Model
 from tausid.model.state_space import StateSpace
 from tausid.training.holdout import Split
@@ -89,6 +90,7 @@ def validation_score(
     """
     if not records:
         return float("nan")
+    model = _judged(model)
     runs = [run_freely(model, record, None) for record in records]
     measured = clipped_to(runs, records) if robust else records
     scores = [score_simulation(run, record) for run, record in zip(runs, measured, strict=True)]
@@ -96,6 +98,15 @@ def validation_score(
     relative = [np.array(list(s.rmse.values())) / model.scaling.y_std for s in scores]
     squares = [np.mean(r**2 if weights is None else weights * r**2) for r in relative]
     return float(np.sqrt(np.average(squares, weights=[s.n_scored for s in scores])))
+
+
+def _judged(model: Model) -> Model:
+    """The model as it is judged by its own records: their states are no guess of where these records begin."""
+    initial = model.state_space.initial
+    if not isinstance(initial, FreeState):
+        return model
+    judged = dataclasses.replace(initial, near_seen=False)
+    return dataclasses.replace(model, state_space=dataclasses.replace(model.state_space, initial=judged))
 
 
 def mean_one(weights: tuple[float, ...] | None) -> tuple[float, ...] | None:
