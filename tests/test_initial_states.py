@@ -22,6 +22,7 @@ from tausid.model.state_priors import Priors, _goes_on
 from tausid.model.state_space import StateSpace
 from tausid.model.tau import Tau
 from tausid.training.full_error import expectation, spread_out
+from tausid.training.problem import validation_score
 from tausid.training.resolve import resolve
 
 
@@ -124,6 +125,30 @@ def test_few_samples_find_a_state_on_the_curve_of_the_training_states(window, en
         errors.append([np.linalg.norm((state - x[start]) / scale) for state in found])
     ours, normal = np.sqrt(np.mean(np.square(errors), axis=0))
     assert ours < 0.3 * normal  # 128 states along 8 periods: off by the chords between them, some 0.05 of the deviation
+
+
+def test_a_model_is_not_judged_with_the_help_of_its_own_states():
+    """Two samples do not show four states. That a part of the training record begins where the model has been says
+    nothing of new records: the score is that of the distribution of all states."""
+    u = np.random.default_rng(0).standard_normal((600, 1)).repeat(10, axis=0)[:600]
+    x, y = run_chain(np.zeros(4), u)
+    initial = FreeState(x[:1], *expectation(x, NOISE), spread_out([x]))
+    found, of_all, judged = (
+        estimate_chain(known, u[300:302], y[300:302])
+        for known in (initial, without_seen(initial), dataclasses.replace(initial, near_seen=False))
+    )
+    np.testing.assert_allclose(judged, of_all, rtol=1e-3, atol=1e-3)  # other starts, the same minimum
+    scale = x.std(axis=0)
+    assert np.linalg.norm((found - x[300]) / scale) < 0.5 * np.linalg.norm((judged - x[300]) / scale)
+
+    model = quick_fit(wiener_record(200))
+    part = wiener_record(200).part(100, 200)
+    free = model.state_space.initial
+    plain = dataclasses.replace(free, near_seen=False)
+    as_new = dataclasses.replace(model, state_space=dataclasses.replace(model.state_space, initial=plain))
+    error = as_new.simulate(part).y[20:] - part.y[20:]
+    score = validation_score(model, [part], output_weights=None)
+    assert score == pytest.approx(np.sqrt(np.mean(error**2)) / model.scaling.y_std[0], rel=1e-9)
 
 
 @pytest.mark.parametrize(("window", "factor"), [(5, 1.5), (100, 1.05)])
