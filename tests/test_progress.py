@@ -58,6 +58,8 @@ def test_the_time_left_comes_from_finished_work_and_counts_down_to_zero():
     clock.update(updates[1], 1020.0)
     assert clock.at(1020.0) == pytest.approx(180.0)  # 10 of 100 took 20 s
     assert clock.at(1030.0) == pytest.approx(170.0)
+    clock.update(updates[1], 1040.0)  # a sign of life from a long fit: nothing more is known
+    assert clock.at(1040.0) == pytest.approx(160.0)
     clock.update(updates[2], 1060.0)
     assert clock.at(1060.0) == pytest.approx(60.0)
     clock.update(updates[3], 1110.0)

@@ -23,7 +23,7 @@ STRETCHES = 4
 # A stretch whose states' derivatives have less than this share of the largest variance is at rest.
 AT_REST = 1e-9
 # Samples of each record, the first ones, that a linear approximation looks at: more would not move its tau.
-LINEAR_SAMPLES = 200_000
+LINEAR_SAMPLES = 60_000
 
 
 @dataclass(frozen=True)

@@ -102,15 +102,17 @@ class TimeLeft:
     """The time left, from the share of the work that was finished since the first update of its kind."""
 
     def __init__(self) -> None:
-        self.unit, self.since, self.first = "", 0.0, 0.0
+        self.unit, self.since, self.first, self.last = "", 0.0, 0.0, math.nan
         self.until = math.nan
 
     def update(self, update: ProgressUpdate, now: float) -> None:
         """Take note of what was finished."""
         finished, rest = update.work or (update.step, update.max_steps - update.step)
         if update.unit != self.unit or finished < self.first:
-            self.unit, self.since, self.first = update.unit, now, finished
-        done = finished - self.first
+            self.unit, self.since, self.first, self.last = update.unit, now, finished, math.nan
+        if finished == self.last and rest > 0:  # nothing was finished since: the time left counts down
+            return
+        done, self.last = finished - self.first, finished
         seconds = (now - self.since) * rest / done if done else update.seconds_left
         self.until = now + (0.0 if rest <= 0 else seconds)
 

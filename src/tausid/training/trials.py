@@ -77,7 +77,7 @@ class Trials:
         self._own_errors: dict[Job, float] = {}
         self._iterations: dict[Job, int] = {}  # of the jobs that run
         self._begun: dict[Job, Future[Trial | None]] = {}  # not collected yet, those done ahead among them
-        self._closed = False
+        self._closed = self._alone = False
         self._cores = usable_cores()
         self._threads: ThreadPoolExecutor | None = None
         self._workers: LocalWorkers | None = None
@@ -111,6 +111,7 @@ class Trials:
         """
         waiting = sorted((job for job in jobs if job not in self.done), key=_brevity)
         self._plan(waiting, later)
+        self._alone = len(waiting) == 1  # then it is done here, where its iterations are seen as they go
         if self._workers is None and self._cores > 1 and self._is_worth_processes(waiting):
             initargs = (self.task.fresh(),)
             self._workers = LocalWorkers(self._cores, initializer=_begin_worker, initargs=initargs, program=False)
@@ -280,7 +281,7 @@ class Trials:
             return Trial(stored.curve, problem.model_with(fill_arrays(problem.first_weights, stored.arrays)))
         if self._is_over():
             return None
-        if self._workers is not None:
+        if self._workers is not None and not self._alone:
             return self._do_there(self._workers, job)
         began = time.perf_counter()
         try:
