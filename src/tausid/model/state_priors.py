@@ -22,6 +22,8 @@ from tausid.shapes import Bool, Float, Int
 OFF_CURVE = 0.1
 # Samples that all states seen are compared with, and how many pieces of curves are compared with all samples then.
 FIRST_LOOK, LIKELY = 4, 8
+# States seen that a search begins from where it need not end near them.
+TRIED_SEEN = 2
 # Added to the curvature where nothing depends on a state, relative to what is known of all states.
 FLAT = 1e-6
 
@@ -93,10 +95,12 @@ def priors(known: FreeState, residuals: Residuals, samples: int, first_look: int
     states, errors = _explain(seen, _goes_on(known), residuals, samples, first_look)
     if not len(errors):
         return of_all
+    if not known.near_seen:  # where to begin, and no more
+        starts = np.concatenate([expected[None], states[np.argsort(errors, kind="stable")[:TRIED_SEEN]]])
+        n = len(starts)
+        return Priors(starts, np.tile(expected, (n, 1)), np.tile(tightness, (n, 1, 1)), np.zeros(n), noise, flat)
     likely, root = _conditional(states, np.exp((errors.min() - errors) / (2 * noise)), tightness, noise)
     starts = np.stack([expected, likely, states[np.argmin(errors)]])
-    if not known.near_seen:
-        return Priors(starts, np.tile(expected, (3, 1)), np.tile(tightness, (3, 1, 1)), np.zeros(3), noise, flat)
     return Priors(
         starts,
         starts,

@@ -59,6 +59,7 @@ class Job:
         steps: where it ends; None for the trainer's own end.
         loss: training error above which it does not end there.
         begin: the fold whose model it begins with; None for its own start.
+        further: whether it does not end there at all, but where nothing is gained any more.
     """
 
     recipe: Recipe
@@ -67,6 +68,7 @@ class Job:
     steps: int | None = None
     loss: float = math.inf
     begin: int | None = None
+    further: bool = False
 
 
 def job_key(job: Job) -> str:
@@ -74,7 +76,7 @@ def job_key(job: Job) -> str:
     structure, start = job.recipe.structure, job.recipe.start
     parts = (structure.order, structure.network, structure.hidden, structure.activation, bool(structure.nonlinear_g))
     independent = getattr(job.recipe.trainer, "independent", None)
-    return repr((*parts, start.kind, independent, job.fold, job.variant, job.steps, job.loss, job.begin))
+    return repr((*parts, start.kind, independent, job.fold, job.variant, job.steps, job.loss, job.begin, job.further))
 
 
 def endures(model: Model, records: Sequence[Record]) -> bool:

@@ -53,7 +53,7 @@ def step(problem: Problem, run: RunState) -> RunState:
     """One iteration, a validation now and then, and whether training ends."""
     began, error = time.perf_counter(), full_error(problem)
     point, number = iterate(*error.at(run.inner), error.decay), run.step + 1
-    enough = number >= problem.stop and point.cost <= problem.last_loss
+    enough = number >= problem.stop and point.cost <= problem.last_loss and not problem.further
     last = point.converged or enough or number >= _most(problem)
     run = dataclasses.replace(run, inner=point, step=number, seconds=run.seconds + time.perf_counter() - began)
     if number not in VALIDATED and not last:

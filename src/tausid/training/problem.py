@@ -33,6 +33,7 @@ class Problem:
         initial_model: the untrained model.
         last_step: where training ends, if before the trainer's own end, which the schedule goes by.
         last_loss: training error above which Levenberg-Marquardt does not end there.
+        further: whether it does not end there at all, but where nothing is gained any more.
         variant: which of several random starts.
         trial: whether it is only compared with others, and not what is given back.
     """
@@ -43,6 +44,7 @@ class Problem:
     initial_model: Model
     last_step: int | None = None
     last_loss: float = float("inf")
+    further: bool = False
     variant: int = 0
     trial: bool = False
 

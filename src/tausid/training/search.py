@@ -231,9 +231,9 @@ def _final(trials: Trials, recipe: Recipe, variant: int = 0) -> Job:
     if not isinstance(recipe.holdout, Folds):
         return Job(recipe, None, variant)
     chosen = trials.of(recipe).chosen
-    ends_by_itself = by_lm and chosen >= TRIED  # folds were still getting better
     loss = trials.loss_at_best(recipe) if by_lm and chosen else math.inf
-    return Job(recipe, None, variant, None if ends_by_itself else chosen, loss)
+    further = by_lm and chosen >= TRIED  # folds were still getting better at their end
+    return Job(recipe, None, variant, chosen, loss, further=further)
 
 
 def _agree(task: Task, trials: Trials, sound: list[Job]) -> Found:

@@ -223,7 +223,8 @@ class Trials:
         first, number = self.task.problem, 0 if job.fold is None else job.fold + 1
         split = first.split if job.fold is None else self.splits[job.fold]
         problem = self.task.start(job.recipe, split, first.initial_model.scaling, (number, job.variant))
-        return dataclasses.replace(problem, last_step=job.steps, last_loss=job.loss, trial=job.fold is not None)
+        ends = {"last_step": job.steps, "last_loss": job.loss, "further": job.further}
+        return dataclasses.replace(problem, **ends, trial=job.fold is not None)
 
     def model(self, job: Job) -> Model:
         """The model of a finished job."""
