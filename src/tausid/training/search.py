@@ -179,11 +179,13 @@ def _finalists(trials: Trials, ranking: Sequence[Recipe]) -> list[Recipe]:
 
 
 def _clearly_better(best: FoldCurves, linear: FoldCurves) -> bool:
-    """Whether the lowest held-out error is below the linear model's, and so in most folds, not by chance in one."""
+    """Whether the lowest held-out error is below the linear model's, in most folds, and over all of them together: a
+    model that is far better in some and far worse in one is not to be trusted."""
     if not np.isfinite(linear.lowest):
         return True
     won = sum(a < b for a, b in zip(best.at_best, linear.at_best, strict=True))
-    return max(best.lowest, NEGLIGIBLE) < BETTER * linear.lowest and 2 * won > len(best.scores)
+    together = np.mean(np.square(best.at_best)) < max(np.mean(np.square(linear.at_best)), NEGLIGIBLE**2)
+    return bool(max(best.lowest, NEGLIGIBLE) < BETTER * linear.lowest and 2 * won > len(best.scores) and together)
 
 
 def _second_choices(trials: Trials, ranking: Sequence[Recipe], finalists: Sequence[Recipe]) -> list[Recipe]:
