@@ -63,11 +63,6 @@ class Samples:
     w: Float[np.ndarray, "N ny"]
     dt: Float[np.ndarray, "N"]
 
-    def __post_init__(self) -> None:
-        N = int(np.sum(self.lengths))
-        for name, columns in (("u", self.u.shape[1:]), ("y", self.y.shape[1:]), ("w", self.y.shape[1:]), ("dt", ())):
-            _check_shape(name, getattr(self, name), (N, *columns))
-
     @classmethod
     def join(cls, u: Sequence[np.ndarray], y: Sequence[np.ndarray], dt: Sequence[np.ndarray]) -> Samples:
         """Records with NaN where nothing was measured; every measured output counts once."""
@@ -113,10 +108,6 @@ class System:
     rate: Float[np.ndarray, "nx"]
     limits: Float[np.ndarray, "ny 2"]
     integrator: FixedStep
-
-    def __post_init__(self) -> None:
-        _check_shape("rate", self.rate, (self.nx,))
-        _check_shape("limits", self.limits, (self.g.n_out, 2))
 
     @classmethod
     def of(cls, f: Any, g: Any, rate: Any, limits: Any, integrator: FixedStep) -> System:
@@ -191,11 +182,20 @@ class System:
 
     def _checked(self, theta: Any, x0: Any, samples: Samples) -> tuple[np.ndarray, np.ndarray]:
         """Arrays as the library needs them: it trusts their sizes."""
-        theta, x0, N = plain(theta), plain(x0), len(samples.u)
-        _check_shape("theta", theta, (self.parameters,))
-        _check_shape("x0", x0, (len(samples.lengths), self.nx))
-        _check_shape("u", samples.u, (N, self.f.n_in - self.nx))
-        _check_shape("y", samples.y, (N, self.g.n_out))
+        theta, x0, N = plain(theta), plain(x0), int(samples.lengths.sum())
+        expected = {
+            "theta": (theta, (self.parameters,)),
+            "x0": (x0, (len(samples.lengths), self.nx)),
+            "u": (samples.u, (N, self.f.n_in - self.nx)),
+            "y": (samples.y, (N, self.g.n_out)),
+            "w": (samples.w, (N, self.g.n_out)),
+            "dt": (samples.dt, (N,)),
+            "rate": (self.rate, (self.nx,)),
+            "limits": (self.limits, (self.g.n_out, 2)),
+        }
+        for name, (array, shape) in expected.items():
+            if array.shape != shape:
+                raise ValueError(f"`{name}` must have shape {shape}; got {array.shape}")
         return theta, x0
 
     @cached_property
@@ -214,11 +214,6 @@ class System:
         )  # fmt: skip
         struct.kept = arrays  # as long as the struct
         return ctypes.byref(struct)
-
-
-def _check_shape(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
-    if array.shape != shape:
-        raise ValueError(f"`{name}` must have shape {shape}; got {array.shape}")
 
 
 @dataclass(frozen=True, eq=False)

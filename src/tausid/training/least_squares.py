@@ -31,7 +31,7 @@ TOLERANCE, SMALL_GAINS = 1e-4, 3
 # Weight decay of what is in no group; of the groups before the evidence says more, and its bounds.
 LEAST_DECAY, FIRST_DECAY, DECAYS = 1e-8, 1e-6, (1e-9, 1e-1)
 # Iterations at which the evidence is looked at: not at first, then often, then ever less.
-EVIDENCE_AT = frozenset({5, 7, 9, *(round(11 * 1.12**i) for i in range(60))})
+EVIDENCE_AT = frozenset({*range(5, 32, 2), *(round(35 * 1.12**i) for i in range(40))})
 
 
 @dataclass(frozen=True, eq=False)
