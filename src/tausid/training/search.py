@@ -184,8 +184,8 @@ def _clearly_better(best: FoldCurves, linear: FoldCurves) -> bool:
     if not np.isfinite(linear.lowest):
         return True
     won = sum(a < b for a, b in zip(best.at_best, linear.at_best, strict=True))
-    together = np.mean(np.square(best.at_best)) < max(np.mean(np.square(linear.at_best)), NEGLIGIBLE**2)
-    return bool(max(best.lowest, NEGLIGIBLE) < BETTER * linear.lowest and 2 * won > len(best.scores) and together)
+    together = float(np.mean(np.square(best.at_best))) < float(np.mean(np.square(linear.at_best)))
+    return max(best.lowest, NEGLIGIBLE) < BETTER * linear.lowest and 2 * won > len(best.scores) and together
 
 
 def _second_choices(trials: Trials, ranking: Sequence[Recipe], finalists: Sequence[Recipe]) -> list[Recipe]:

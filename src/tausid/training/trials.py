@@ -223,8 +223,9 @@ class Trials:
         first, number = self.task.problem, 0 if job.fold is None else job.fold + 1
         split = first.split if job.fold is None else self.splits[job.fold]
         problem = self.task.start(job.recipe, split, first.initial_model.scaling, (number, job.variant))
-        ends = {"last_step": job.steps, "last_loss": job.loss, "further": job.further}
-        return dataclasses.replace(problem, **ends, trial=job.fold is not None)
+        return dataclasses.replace(
+            problem, last_step=job.steps, last_loss=job.loss, further=job.further, trial=job.fold is not None
+        )
 
     def model(self, job: Job) -> Model:
         """The model of a finished job."""
@@ -258,8 +259,8 @@ class Trials:
                     self.done[job] = self._trained[job] = trial
                     self.session.report(self._update(job, trial))
                     told = time.monotonic()
-            while left and self._is_idle() and (job := ahead()) is not None:
-                self._begin(job)
+            while left and self._is_idle() and (next_job := ahead()) is not None:
+                self._begin(next_job)
             if left and self.done and time.monotonic() - told > SILENCE:
                 job = next(running[future] for future in running if future in left)
                 self.session.report(self._update(job, next(reversed(self.done.values()))))
