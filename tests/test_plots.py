@@ -201,6 +201,8 @@ def test_four_sets_stand_side_by_side_and_five_are_refused():
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["d", "a", "b", "c"]
     with pytest.raises(ConfigError, match="`beside` must hold at most 3 sets; got 4"):
         plot_study_boxes(first, x_label="", y_label="", beside={**others, "e": first})
+    with pytest.raises(ConfigError, match="`beside` must have other names than the first set; both have 'a'"):
+        plot_study_boxes(first, x_label="", y_label="", beside=others, name="a")
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,8 @@ def plot(
     column, compared = by or _only_axis(results), score or results.score
     boxes = results_by(results, column, compared)
     named = dict(split_pair(text, "--beside", "paper=paper.csv") for text in beside or ())
+    if len(named) < len(beside or ()):
+        raise ConfigError(f"`--beside` must have a name of its own for each study; got {', '.join(beside or ())}.")
     others = {other: results_by(read_results(Path(path)), column, compared) for other, path in named.items()}
     marks = dict(_read_mark(text) for text in mark or ())
     label = f"{compared} ({unit})" if unit else compared

@@ -52,9 +52,11 @@ def plot_study_boxes(
         name: what the first set is, for the legend where there are others.
 
     Raises:
-        ConfigError: no group or an empty one, more than three sets beside, values that are not positive, labels mixed
-            with values, marks among labels, or no finite score and no `y_max`.
+        ConfigError: no group or an empty one, more than three sets beside, two of one name, values that are not
+            positive, labels mixed with values, marks among labels, or no finite score and no `y_max`.
     """
+    if name in (beside or {}):
+        raise ConfigError(f"`beside` must have other names than the first set; both have {name!r}. Rename one of them.")
     sets = {name: groups, **(beside or {})}
     positions = _positions(sets)
     if marks:
