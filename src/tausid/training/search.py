@@ -118,14 +118,16 @@ def _affordable(task: Task) -> int:
 
 def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
     """The candidates that were tried to the end, the one that held-out data prefer first; none when interrupted."""
-    folds, later = len(trials.splits), final_fits + (4 * len(trials.splits) if is_searched(task) else 0)
+    folds, repeated = len(trials.splits), is_searched(task) and final_fits > 1
+    at_the_end = final_fits + (FINALISTS * folds if repeated else 0)
+    later = at_the_end + (4 * folds if is_searched(task) else 0)
     trials.planned_final = final_fits
     trials.to_come = later + folds * len(KINDS)
     linear = trials.race(linear_candidates(task, trials.most_states))
     unknown = not linear or not trials.of(linear[0]).lowest < SAYS_NOTHING
     trials.to_come = later
     ranking = trials.race(first_candidates(task, None if unknown else _states(task, trials, linear)))
-    trials.to_come = final_fits
+    trials.to_come = at_the_end
     kinds = [recipe for recipe in ranking if not is_linear(recipe)]
     best = [kind for kind in kinds if trials.of(kind).lowest <= CLOSE * trials.of(kinds[0]).lowest][:KINDS_TO_VARY]
     varied = [*resized_candidates(task, best, trials.most_states, unknown=unknown), *with_less_decay(task, best)]
@@ -135,7 +137,8 @@ def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
         ranking = _rank(trials, [*ranking, *more])
         if ranking[0] not in more or trials.session.interrupted.is_set():
             break
-    if final_fits > 1 and is_searched(task):
+    trials.to_come = final_fits
+    if repeated:
         ranking = _without_luck(trials, ranking)
     return [] if trials.session.interrupted.is_set() else ranking
 
