@@ -15,7 +15,7 @@ import tausid
 from tausid import ConfigError, Folds, FromLinear, LevenbergMarquardt, Structure, recipes
 from tausid.training.holdout import Split, cut_folds
 from tausid.training.parts import RandomDynamics
-from tausid.training.pooling import join_repeats, pool
+from tausid.training.pooling import pool
 from tausid.training.result import FoldCurve, FoldCurves
 
 
@@ -79,17 +79,6 @@ def test_a_fold_that_has_ended_stays_where_it_is_and_one_that_has_diverged_count
     np.testing.assert_allclose(shifted.pooled, [3.0, math.sqrt(6), 2.0, math.sqrt(18)])
     assert shifted.chosen == 20
     assert FoldCurves((), (), (), 0).lowest == math.inf
-
-
-def test_a_fold_from_several_starts_counts_as_the_mean_of_those_that_simulate():
-    first = FoldCurve((0, 10), (4.0, 1.0), 7, 1.0, (9.0, 4.0))
-    second = FoldCurve((0, 5, 10), (4.0, 9.0, 4.0), 7, 2.0, (9.0, 1.0, 1.0))
-    lost = FoldCurve((0,), (math.inf,), 7, 0.5, (math.inf,))
-    both = join_repeats([first, second])
-    assert both.steps == (0, 5, 10) and both.scored == 7 and both.seconds == 3.0
-    np.testing.assert_allclose(both.errors, [4.0, 6.0, 2.0])  # sqrt(4 9) where the first one still has its start
-    np.testing.assert_allclose(both.losses, [9.0, 3.0, 2.0])
-    assert join_repeats([first, lost]) == first == join_repeats([lost, first]) and join_repeats([lost, lost]) == lost
 
 
 def test_folds_choose_the_steps_of_one_fit_on_everything_and_resume(tmp_path):

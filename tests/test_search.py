@@ -297,31 +297,6 @@ def test_luck_in_the_first_fold_does_not_end_all_others():
     assert told.of(bad, [1]).lowest == np.inf  # not among the best three
 
 
-def test_the_best_candidates_are_tried_again_until_the_best_one_was():
-    """A lucky start wins a race and must not win the search; those that were not near are not tried again."""
-    task = make_task(wiener_record(300), {"holdout": Folds(2)})
-    linear, lucky, good, other, bad, *_ = first_candidates(task)
-    once = {linear: 2.0, lucky: 0.8, good: 1.0, other: 1.05, bad: 1.3}
-    again = {**once, lucky: 1.8}
-
-    class Lucky(Told):
-        def _do(self, job: Job) -> Trial:
-            self.errors = lambda recipe, fold: (again if job.variant else once)[recipe]
-            return super()._do(job)
-
-    told = Lucky(task, None)
-    told._cores = 1
-    ranking = search._without_luck(told, told.race(list(once)))
-    assert ranking[:3] == [good, other, lucky]
-    assert told.of(lucky).lowest == pytest.approx(np.sqrt(0.8 * 1.8)) and told.of(good).lowest == pytest.approx(1.0)
-    assert {job.recipe for job in told.done if job.variant} == {lucky, good, other}
-    # A linear model has one start.
-    once = again = {linear: 0.5, lucky: 0.8, good: 1.0}
-    told = Lucky(task, None)
-    assert search._without_luck(told, told.race(list(once)))[0] == linear
-    assert not any(job.variant for job in told.done)
-
-
 def test_errors_that_are_as_good_as_none_are_not_compared():
     task = make_task()
     linear, first, second, *_ = first_candidates(task)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,21 +23,6 @@ def pool(curves: Sequence[FoldCurve]) -> FoldCurves:
     # The first of those that are as good.
     chosen = steps[int(np.argmin(geometric_mean(np.maximum(scores, NEGLIGIBLE), weights)))]
     return FoldCurves(tuple(steps), tuple(map(tuple, scores.tolist())), tuple(pooled.tolist()), chosen)
-
-
-def join_repeats(curves: Sequence[FoldCurve]) -> FoldCurve:
-    """A fold that was trained from several starts as one: the geometric mean of those that simulate."""
-    finite = [curve for curve in curves if np.isfinite(curve.errors).any()] or list(curves[:1])
-    if len(finite) == 1:
-        return finite[0]
-    steps = sorted({step for curve in finite for step in curve.steps})
-    errors, losses = (
-        np.array([[value_at(values, curve, step) for step in steps] for values, curve in pairs])
-        for pairs in ([(c.errors, c) for c in finite], [(c.losses, c) for c in finite])
-    )
-    means = [tuple(geometric_mean(values, [1] * len(finite)).tolist()) for values in (errors, losses)]
-    seconds = sum(curve.seconds for curve in finite)
-    return dataclasses.replace(finite[0], steps=tuple(steps), errors=means[0], seconds=seconds, losses=means[1])
 
 
 def geometric_mean(scores: Float[np.ndarray, "folds steps"], weights: Sequence[int]) -> Float[np.ndarray, "steps"]:

@@ -33,7 +33,7 @@ from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task
 from tausid.training.result import FoldCurves, HistoryRow, Trust
 from tausid.training.run_state import RunState, Status
-from tausid.training.trials import REPEAT, Trials
+from tausid.training.trials import Trials
 
 # A nonlinear model must have a held-out error lower than the linear one's by this factor, and in most folds: a few
 # percent of four folds are chance, and what is nonlinear may go anywhere outside the data.
@@ -44,8 +44,6 @@ AS_GOOD = 0.98
 # disagreement of folds with other inputs are together within the second factor of the best: at most so many, with so
 # many fits in all.
 NEAR, CLOSE, FINALISTS, FINAL_FITS = 1.3, 1.1, 3, 5
-# Candidates within this factor of the best held-out error may have been less lucky with their starts.
-LUCKY = 1.5
 # Held-out error of the linear model beyond which it does not say how many states there are.
 SAYS_NOTHING = 0.5
 # Kinds of networks as close, with which other numbers of states and less weight decay are tried, at most.
@@ -118,16 +116,14 @@ def _affordable(task: Task) -> int:
 
 def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
     """The candidates that were tried to the end, the one that held-out data prefer first; none when interrupted."""
-    folds, repeated = len(trials.splits), is_searched(task) and final_fits > 1
-    at_the_end = final_fits + (FINALISTS * folds if repeated else 0)
-    later = at_the_end + (4 * folds if is_searched(task) else 0)
+    folds, later = len(trials.splits), final_fits + (4 * len(trials.splits) if is_searched(task) else 0)
     trials.planned_final = final_fits
     trials.to_come = later + folds * len(KINDS)
     linear = trials.race(linear_candidates(task, trials.most_states))
     unknown = not linear or not trials.of(linear[0]).lowest < SAYS_NOTHING
     trials.to_come = later
     ranking = trials.race(first_candidates(task, None if unknown else _states(task, trials, linear)))
-    trials.to_come = at_the_end
+    trials.to_come = final_fits
     kinds = [recipe for recipe in ranking if not is_linear(recipe)]
     best = [kind for kind in kinds if trials.of(kind).lowest <= CLOSE * trials.of(kinds[0]).lowest][:KINDS_TO_VARY]
     varied = [*resized_candidates(task, best, trials.most_states, unknown=unknown), *with_less_decay(task, best)]
@@ -137,23 +133,7 @@ def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
         ranking = _rank(trials, [*ranking, *more])
         if ranking[0] not in more or trials.session.interrupted.is_set():
             break
-    trials.to_come = final_fits
-    if repeated:
-        ranking = _without_luck(trials, ranking)
     return [] if trials.session.interrupted.is_set() else ranking
-
-
-def _without_luck(trials: Trials, ranking: list[Recipe]) -> list[Recipe]:
-    """The ranking after the best candidates were tried again from other starts: the best of many is partly lucky."""
-    while not (trials.is_repeated(ranking[0]) or trials.session.interrupted.is_set()):
-        lowest = trials.of(ranking[0]).lowest
-        if not np.isfinite(lowest):
-            break
-        limit = LUCKY * max(lowest, NEGLIGIBLE)
-        near = [recipe for recipe in ranking if trials.of(recipe).lowest <= limit]
-        trials.repeat([recipe for recipe in near if not trials.is_repeated(recipe)][:FINALISTS])
-        ranking = _rank(trials, ranking)
-    return ranking
 
 
 def _states(task: Task, trials: Trials, linear: Sequence[Recipe]) -> int:
@@ -307,13 +287,13 @@ def _risk(trials: Trials, job: Job) -> float:
 
 
 def _folds_of(trials: Trials, recipe: Recipe) -> list[Job]:
-    """The first folds of a candidate that ended with a model."""
-    return [job for job in _models_of(trials, recipe) if job.fold is not None and job.variant == 0]
+    """The folds of a candidate that ended with a model."""
+    return [job for job in _models_of(trials, recipe) if job.fold is not None]
 
 
 def _models_of(trials: Trials, recipe: Recipe) -> list[Job]:
     """The folds and final fits of a candidate that ended with a model, those that went astray among them."""
-    jobs = [Job(recipe, k, variant) for variant in (0, REPEAT) for k in range(len(trials.splits))]
+    jobs = [Job(recipe, k) for k in range(len(trials.splits))]
     final = [job for job in trials.done if job.recipe == recipe and job.fold is None]
     return [job for job in [*jobs, *final] if job in trials.done and trials.done[job].model is not None]
 

@@ -27,26 +27,24 @@ from tausid.training.consensus import compare
 from tausid.training.driver import Session, trainer_of
 from tausid.training.full_error import full_error
 from tausid.training.holdout import cut_folds
-from tausid.training.jobs import Job, Trial, cannot_train, endures, failed, finished, job_key
+from tausid.training.jobs import Job, Trial, cannot_train, failed, finished, job_key
 from tausid.training.least_squares import iterate
 from tausid.training.parts import LevenbergMarquardt, RandomDynamics
-from tausid.training.pooling import NEGLIGIBLE, geometric_mean, join_repeats, pool, value_at
+from tausid.training.pooling import NEGLIGIBLE, geometric_mean, pool, value_at
 from tausid.training.problem import Problem, recipe_score
 from tausid.training.processes import LocalWorkers, usable_cores
 from tausid.training.progress import ProgressUpdate
 from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task
-from tausid.training.result import FoldCurve, FoldCurves
+from tausid.training.result import FoldCurves
 from tausid.training.run_state import RunState, Status
 from tausid.training.stretches import every_needed
 
 # A candidate is given up where one, two, three folds leave it behind by these factors. One fold may be unlike others:
 # so many of those that are not linear go on after the first.
-HOPELESS, GO_ON = (2.0, 1.5, 1.4), 3
+HOPELESS, GO_ON = (2.0, 1.3, 1.2), 3
 # A fold is trained again where its training error is so many times the lowest one of the same candidate.
 STUCK = 2.0
-# The start of folds that are tried again: the first is the candidate's own, the second that of stuck folds.
-REPEAT = 2
 # Iterations after which the better half of several random starts goes on, and then the best of them alone.
 SCREENED = (8, 20)
 # What trials say that were not done, or given up.
@@ -167,17 +165,12 @@ class Trials:
         jobs = [Job(recipe, k) for k in (range(len(self.splits)) if folds is None else folds)]
         if not jobs or any(job not in self.done for job in jobs):
             return NOTHING
-        return pool([self._curve(job) for job in jobs])
-
-    def _curve(self, job: Job) -> FoldCurve:
-        """What a fold says, from all starts that it was trained from."""
-        repeats = (job, dataclasses.replace(job, variant=REPEAT))
-        return join_repeats([self.done[repeat].curve for repeat in repeats if repeat in self.done])
+        return pool([self.done[job].curve for job in jobs])
 
     def loss_at_best(self, recipe: Recipe) -> float:
         """The geometric mean of the folds' training errors after the iterations that held-out data choose."""
         chosen = self.of(recipe).chosen
-        curves = [self._curve(Job(recipe, k)) for k in range(len(self.splits))]
+        curves = [self.done[Job(recipe, k)].curve for k in range(len(self.splits))]
         return float(geometric_mean(np.array([[value_at(c.losses, c, chosen)] for c in curves]), [1] * len(curves))[0])
 
     def tried(self, recipe: Recipe) -> bool:
@@ -201,14 +194,6 @@ class Trials:
             best = [recipe for recipe in ranking[:GO_ON] if k == 0 and np.isfinite(errors[recipe])]
             alive = [recipe for recipe in alive if recipe in best or not _hopeless(recipe, errors, k)]
         return sorted(alive, key=lambda recipe: self.of(recipe).lowest)
-
-    def repeat(self, candidates: Sequence[Recipe]) -> None:
-        """Try candidates once more on all folds, from other starts."""
-        self.run([Job(recipe, k, REPEAT) for recipe in candidates for k in range(len(self.splits))])
-
-    def is_repeated(self, recipe: Recipe) -> bool:
-        """Whether a candidate was tried from other starts, or has no other."""
-        return has_one_start(recipe) or all(Job(recipe, k, REPEAT) in self.done for k in range(len(self.splits)))
 
     def _next_fold(self, alive: Sequence[Recipe], k: int) -> Job | None:
         """The job of the next fold that will most likely be needed: that of the best candidate in this one."""
@@ -250,18 +235,15 @@ class Trials:
 
     def spread(self, recipe: Recipe) -> float:
         """How far the models of a candidate's folds lie apart with other inputs; 0 where there is one at most."""
-        jobs = [Job(recipe, k, variant) for variant in (0, REPEAT) for k in range(len(self.splits))]
-        models = [model for job in jobs if job in self.done and (model := self.done[job].model) is not None]
+        folds = [self.done[job] for k in range(len(self.splits)) if (job := Job(recipe, k)) in self.done]
+        models = [trial.model for trial in folds if trial.model is not None]
         problem = self.task.problem
         return compare(models, problem.split.train, problem.seed).spread if len(models) > 1 else 0.0
 
     def own_error(self, job: Job) -> float:
-        """The error of a finished job on all training records, simulated like new ones; computed once. Infinite where
-        the model does not endure larger inputs."""
+        """The error of a finished job on all training records, simulated like new ones; computed once."""
         if job not in self._own_errors:
-            model, records = self.model(job), self.task.problem.split.train
-            bounded = endures(model, records)
-            self._own_errors[job] = recipe_score(model, records, job.recipe) if bounded else math.inf
+            self._own_errors[job] = recipe_score(self.model(job), self.task.problem.split.train, job.recipe)
         return self._own_errors[job]
 
     def _collect(self, running: dict[Future[Trial | None], Job], ahead: Callable[[], Job | None]) -> None:
