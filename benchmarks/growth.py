@@ -44,7 +44,9 @@ def main() -> None:
         writer = csv.DictWriter(file, ["axis", "value", "ms", "gflops", "megabytes"])
         writer.writeheader()
         writer.writerows(rows)
-    draw(rows, options.out / "growth.png")
+    draw(
+        rows, options.out / "growth.png", "The fused rollout and its gradient, from the paper's configuration, one core"
+    )
 
 
 def time_rows(clock: str) -> list[dict]:
@@ -79,24 +81,26 @@ def memory_of(samples: int) -> float:
     return megabytes_of(make_rollout_gradient(replace(Sizes(), samples=samples), "fused"))
 
 
-def draw(rows: list[dict], path: Path) -> None:
-    """A panel per axis, logarithmic, with the line of proportional growth."""
+def draw(rows: list[dict], path: Path, title: str) -> None:
+    """A panel per axis, logarithmic."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    names = {"samples": "samples J", "memory": "samples J"}
+    names = {"memory": "samples"}
     axes = list(dict.fromkeys(row["axis"] for row in rows))
     figure, panels = plt.subplots(2, 3, figsize=(10, 6), layout="constrained")
-    for axis, panel in zip(axes, panels.flat, strict=True):
+    for axis, panel in zip(axes, panels.flat, strict=False):
         points = [row for row in rows if row["axis"] == axis]
         quantity = "megabytes" if axis == "memory" else "ms"
         panel.loglog([row["value"] for row in points], [row[quantity] for row in points], "o-")
         panel.set_xlabel(names.get(axis, axis))
-        panel.set_ylabel("MB, rollout and gradient" if axis == "memory" else "ms, rollout and gradient")
+        panel.set_ylabel("MB" if axis == "memory" else "ms")
         panel.grid(visible=True, which="both", alpha=0.3)
-    figure.suptitle("The fused rollout and its gradient, from the paper's configuration, one core")
+    for panel in panels.flat[len(axes) :]:
+        panel.remove()
+    figure.suptitle(title)
     figure.savefig(path, dpi=120)
 
 

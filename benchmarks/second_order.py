@@ -2,6 +2,7 @@
 
     python benchmarks/second_order.py --json
     python benchmarks/second_order.py --before ../tausid-before --data ../data      # against another checkout, too
+    python benchmarks/second_order.py --deepsi ../deepsi/bin/python                 # and peers: see time_to_quality.py
 
 All in one run on one pinned core. Goals: 20 x the JAX implementation at 1024 samples and 130 weights, half of the
 core's own dsyrk rate at 10^4 samples and 400 weights, memory flat in the number of samples; a default fit 20 x faster,
@@ -29,15 +30,13 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
 
 import numpy as np
+from time_to_quality import compare
 
 # Samples, states, hidden units of f; the weights follow.
 SIZES = {"1024 x 130": (1024, 2, 20), "10000 x 400": (10_000, 3, 51), "100000 x 130": (100_000, 2, 20)}
 PLANTS = ("cascaded_tanks", "daisy_heating", "daisy_exchanger", "daisy_hairdryer")
-GROWTH = {"samples": [(n, 2, 20) for n in (1000, 10_000, 100_000, 1_000_000)],
-          "weights": [(1024, 2, h) for h in (5, 10, 20, 40, 80)],
-          "states": [(1024, n, 20) for n in (1, 2, 4, 8)]}  # fmt: skip
 FIT = """
-import resource, sys, time
+import resource, sys
 import tausid
 from pathlib import Path
 from tausid import Record
@@ -49,11 +48,10 @@ if name.startswith("daisy_"):
     train = Record.from_arrays(columns[:, :1], columns[:, 1:2], ts=ts)
 else:
     train = tausid.datasets.load(name).train
-began = time.perf_counter()
 tausid.fit(train, seed=0, progress=None)
 used = resource.getrusage(resource.RUSAGE_SELF)
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))  # its own peak: getrusage has the parent's
-print(used.ru_utime + used.ru_stime, time.perf_counter() - began, int(status["VmHWM"].split()[0]) / 1024)
+print(used.ru_utime + used.ru_stime, int(status["VmHWM"].split()[0]) / 1024)
 """
 
 
@@ -63,38 +61,48 @@ def main() -> None:
     parser.add_argument("--core", type=int, default=0, help="core to run on")
     parser.add_argument("--before", type=Path, help="a checkout of another version, with its own .venv")
     parser.add_argument("--data", type=Path, help="folder with the benchmarks' data; TAUSID_DATA by default")
-    parser.add_argument("--growth", action="store_true", help="also how the time grows with sizes")
+    parser.add_argument("--deepsi", metavar="PYTHON", help="interpreter of an environment with deepSI")
+    parser.add_argument("--jax-sysid", metavar="PYTHON", help="interpreter of an environment with jax-sysid")
+    parser.add_argument("--minutes", type=float, default=10, help="longest CPU time of each peer")
     options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {options.core})
-    result: dict[str, Any] = {name: normal_equations(*sizes) for name, sizes in SIZES.items()}
-    result = {"normal": result, "instructions": instructions(), "start_ratio": start_ratio()}
-    if options.growth:
-        result["growth"] = {name: [normal_ms(*sizes) for sizes in rows] for name, rows in GROWTH.items()}
+    result = turned({name: normal_equations(*sizes) for name, sizes in SIZES.items()})
+    result |= {"instructions": instructions(), "start_ratio": start_ratio()}
     data = options.data or os.environ.get("TAUSID_DATA")
     if data:
-        result["fit"] = {name: whole_fit(name, str(data), options.before) for name in PLANTS}
+        result |= turned({name: whole_fit(name, str(data), options.before) for name in PLANTS})
+    peers = {"jax_sysid": options.jax_sysid, "deepsi": options.deepsi}
+    if any(peers.values()):
+        result |= {"times_peers": compare(options.minutes, peers)["times_peers"]}
     print(json.dumps(result, indent=None if options.json else 2))
 
 
-def make(samples: int, nx: int, hidden: int) -> tuple[Any, Any, np.ndarray, np.ndarray]:
-    """The compiled error of a random stable model, the model, and a point."""
+def turned(rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Tables by what was measured, with a value of each size or plant, in place of one by these."""
+    names = dict.fromkeys(name for row in rows.values() for name in row)
+    return {name: {key: row[name] for key, row in rows.items() if name in row} for name in names}
+
+
+def make(
+    samples: int, nx: int, hidden: int, layers: int = 1, count: int = 1
+) -> tuple[Any, Any, np.ndarray, np.ndarray]:
+    """The compiled error of a random stable model over so many records, the model, and a point."""
     from tausid.engine.compiled import CompiledError, Samples, System
     from tausid.engine.integrators import FixedStep
     from tausid.engine.networks import Network
 
     rng = np.random.default_rng(0)
-    f = Network.random(rng, nx + 1, nx, hidden=(hidden,), activation="tanh", bias=True, weight_range=0.1)
+    f = Network.random(rng, nx + 1, nx, hidden=(hidden,) * layers, activation="tanh", bias=True, weight_range=0.1)
     f.linear[:, :nx] -= np.eye(nx)
     g = Network.random(rng, nx + 1, 1, bias=True, weight_range=0.5)
     system = System.of(f, g, 1.0, None, FixedStep())
-    records = Samples.join(
-        [rng.normal(size=(samples, 1))], [rng.normal(size=(samples, 1))], [np.full(samples - 1, 0.05)]
-    )
-    return CompiledError(system, records), (f, g), system.pack(f, g), np.zeros((1, nx))
+    u, y = ([rng.normal(size=(samples // count, 1)) for _ in range(count)] for _ in range(2))
+    records = Samples.join(u, y, [np.full(samples // count - 1, 0.05)] * count)
+    return CompiledError(system, records), (f, g), system.pack(f, g), np.zeros((count, nx))
 
 
-def normal_equations(samples: int, nx: int, hidden: int) -> dict[str, float]:
+def normal_equations(samples: int, nx: int, hidden: int) -> dict[str, Any]:
     """Milliseconds of the normal equations: compiled, by JAX, and of the product J'J alone by BLAS."""
     error, networks, theta, x0 = make(samples, nx, hidden)
     before = peak_mb()
@@ -104,8 +112,7 @@ def normal_equations(samples: int, nx: int, hidden: int) -> dict[str, float]:
     scan = best_ms(lambda: by_jax.normal(theta, x0), repeat=3)
     return {
         "weights": len(theta),
-        "normal_ms": compiled,
-        "jax_ms": scan,
+        "normal_ms": {"compiled": compiled, "jax": scan},
         "times_jax": scan / compiled,
         "share_of_dsyrk": dsyrk / compiled,
         "added_mb": memory,
@@ -131,17 +138,6 @@ def jax_error(error: Any, networks: tuple[Any, Any]) -> Any:
     return ScanError(model, trained, error.samples, error.system.integrator)
 
 
-def normal_ms(samples: int, nx: int, hidden: int) -> dict[str, float]:
-    """Milliseconds and sizes of the compiled normal equations."""
-    error, _, theta, x0 = make(samples, nx, hidden)
-    return {
-        "samples": samples,
-        "nx": nx,
-        "weights": len(theta),
-        "ms": best_ms(lambda: error.normal(theta, x0), repeat=3),
-    }
-
-
 def dsyrk_ms(samples: int, weights: int) -> float:
     """What BLAS needs for J'J of a Jacobian that lies in memory, scaled up from a thousand rows."""
     from scipy.linalg.blas import dsyrk
@@ -151,13 +147,13 @@ def dsyrk_ms(samples: int, weights: int) -> float:
 
 
 def best_ms(call: Callable[[], Any], repeat: int = 10) -> float:
-    """The shortest of several times, in milliseconds; the first call is not counted."""
+    """The least CPU time of several calls, in milliseconds; the first one is not counted."""
     call()
     times = []
     for _ in range(repeat):
-        began = time.perf_counter()
+        began = time.process_time()
         call()
-        times.append(time.perf_counter() - began)
+        times.append(time.process_time() - began)
     return 1000 * min(times)
 
 
@@ -188,8 +184,8 @@ def counted(program: Path, nx: int, hidden: int, repeat: int) -> int:
     return int(re.search(r"refs:\s+([\d,]+)", said.stderr)[1].replace(",", ""))
 
 
-def start_ratio() -> float:
-    """CPU time of `tausid evaluate` over that of importing numpy and scipy."""
+def start_ratio() -> dict[str, float]:
+    """CPU time of `tausid evaluate` and `tausid simulate` over that of importing numpy and scipy."""
     import tausid
 
     with tempfile.TemporaryDirectory() as folder:
@@ -201,9 +197,11 @@ def start_ratio() -> float:
         record = data.test
         rows = np.column_stack([record.t, record.u, record.y])
         np.savetxt(table, rows, delimiter=",", header="t,u,y", comments="")
-        evaluate = [sys.executable, "-m", "tausid.cli", "evaluate", str(model), str(table), "--input", "u"]
-        evaluate += ["--output", "y", "--time", "t"]
-        return cpu_of(evaluate) / cpu_of([sys.executable, "-c", "import numpy, scipy"])
+        options = [str(model), str(table), "--input", "u", "--output", "y", "--time", "t"]
+        out = ["--out", str(Path(folder) / "simulated.csv")]
+        commands = {"evaluate": ["evaluate", *options], "simulate": ["simulate", *options, *out]}
+        imports = cpu_of([sys.executable, "-c", "import numpy, scipy"])
+        return {name: cpu_of([sys.executable, "-m", "tausid.cli", *line]) / imports for name, line in commands.items()}
 
 
 def cpu_of(command: list[str], repeat: int = 7) -> float:
@@ -218,14 +216,13 @@ def cpu_of(command: list[str], repeat: int = 7) -> float:
     return min(times[1:])
 
 
-def whole_fit(name: str, data: str, before: Path | None) -> dict[str, float]:
-    """CPU seconds, wall seconds and peak memory of a default fit, here and in the version before."""
-    cpu, wall, memory = run_fit(sys.executable, name, data)
-    result = {"fit_cpu_s": cpu, "fit_s": wall, "peak_mb": memory}
-    if before is not None:
-        old, _, old_memory = run_fit(str(before / ".venv/bin/python"), name, data)
-        result |= {"before_cpu_s": old, "before_mb": old_memory, "times_before": old / cpu}
-    return result
+def whole_fit(name: str, data: str, before: Path | None) -> dict[str, Any]:
+    """CPU seconds and peak memory of a default fit, here and in the version before."""
+    pythons = {"now": sys.executable, **({} if before is None else {"before": str(before / ".venv/bin/python")})}
+    runs = {version: run_fit(python, name, data) for version, python in pythons.items()}
+    cpu, memory = ({version: run[i] for version, run in runs.items()} for i in (0, 1))
+    ratio = {} if before is None else {"times_before": cpu["before"] / cpu["now"]}
+    return {"fit_cpu_s": cpu, "peak_mb": memory, **ratio}
 
 
 def run_fit(python: str, name: str, data: str) -> tuple[float, ...]:

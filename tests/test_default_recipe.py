@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from problems import wiener_record
@@ -69,3 +71,15 @@ def test_a_sensor_without_sign_with_the_whole_recipe():
     result = tausid.fit(data.train, seed=0, progress=None)
     (own,) = tausid.evaluate(result.model, data.test).nrmse.values()
     assert own < 0.5 * result.trust.linear and result.trust.distance < 0.2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plant", ["bilinear", "dead_zone", "transport_delay"])
+def test_a_model_stays_tame_with_larger_inputs_than_in_training(plant):
+    """A polynomial, a rectifier and a tanh network."""
+    train = tausid.datasets.simulate(plant, seed=1007).train
+    model = tausid.fit(train, seed=0, progress=None).model
+    center = train.u.mean(axis=0)
+    larger = model.simulate(dataclasses.replace(train, u=center + 1.5 * (train.u - center)))
+    away = (larger.y[larger.n_skipped :] - train.y.mean(axis=0)) / train.y.std(axis=0)
+    assert np.abs(away).max() < 6.0

@@ -58,12 +58,13 @@ def test_a_wrong_minimum_is_left_for_a_much_lower_one(engine):
 
 
 @pytest.mark.skipif(missing() is not None, reason="no compiled library")
-def test_errors_and_their_equations_agree_with_finite_differences():
+@pytest.mark.parametrize("nu", [0, 1])
+def test_errors_and_their_equations_agree_with_finite_differences(nu):
     rng, network = np.random.default_rng(0), {"hidden": (4,), "activation": "tanh", "weight_range": 0.5, "bias": True}
-    f, g = Network.random(rng, 3, 2, **network), Network.random(rng, 3, 1, **network)
+    f, g = Network.random(rng, 2 + nu, 2, **network), Network.random(rng, 2 + nu, 1, **network)
     system = System.of(f, g, 0.5, None, FixedStep("rk4"))
     y = np.where(rng.random((30, 1)) < 0.2, np.nan, rng.normal(size=(30, 1)))
-    samples = Samples.join([rng.normal(size=(30, 1))], [y], [rng.uniform(0.1, 1.0, 29)])
+    samples = Samples.join([rng.normal(size=(30, nu))], [y], [rng.uniform(0.1, 1.0, 29)])
     tightness, expected = rng.normal(size=(5, 2, 2)), rng.normal(size=(5, 2))
     error = SimulationError(system, system.pack(f, g), samples)
     states = rng.normal(size=(5, 2))

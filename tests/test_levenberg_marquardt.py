@@ -17,7 +17,7 @@ from tausid.training.fitting import change_recipe
 from tausid.training.holdout import Split, cut_folds, stretch
 from tausid.training.jobs import endures
 from tausid.training.levenberg_marquardt import VALIDATED
-from tausid.training.outcome import describe_trust, make_result
+from tausid.training.outcome import advise_ensemble, describe_trust, make_result
 from tausid.training.parts import Folds, Given, LastShare, PaperTestHalf
 from tausid.training.pooling import pool
 from tausid.training.problem import Problem, validation_score
@@ -294,6 +294,17 @@ def test_messages_say_how_far_a_model_can_be_trusted():
         "Held-out error 3.1 % of the outputs' standard deviation; the best linear model has 140 %. "
         "8 models trained independently agree within 1.2 % on other inputs."
     )
+    assert describe_trust(Trust(0.1, 0.1)).endswith("; no nonlinear model is clearly better.")
+    said = describe_trust(Trust(0.1, 0.1, doubt=0.77))
+    assert said.endswith("they lie apart by 77 % of what sets them apart from this linear model.")
+
+
+def test_an_ensemble_is_advised_where_nonlinear_fits_lie_far_apart():
+    recipe = recipes.default()
+    linear = recipe.with_structure(network="mlp", hidden=())
+    far, near = (Trust(0.01, 0.1, 5, distance) for distance in (0.27, 0.02))
+    assert advise_ensemble(far, recipe).startswith("As fits lie 27 % apart, an ensemble (ensemble=5, or --ensemble 5)")
+    assert [advise_ensemble(*asked) for asked in ((near, recipe), (far, linear), (Trust(), recipe))] == [""] * 3
 
 
 def test_no_finite_score_of_validation_records_is_a_divergence():

@@ -224,6 +224,15 @@ def test_words_on_what_was_held_out_agree_with_what_happened():
     assert "chosen by free runs over log" in text_of(run_page(with_provenance(run, validation=["log[300:400]"])))
 
 
+def test_the_report_says_how_well_fits_agree_and_why_a_model_is_linear():
+    trust = {"held_out": 0.1, "linear": 0.1, "members": 5, "distance": 0.01}
+    run = run_with([("train", sines(400), 0.1)])
+    agreed, gave_way = (with_provenance(run, trust=told) for told in (trust, {**trust, "doubt": 0.8}))
+    assert level_of(agreed, "5 models trained independently agree within 1") == "good"
+    assert "nonlinear ones have a lower held-out error" not in text_of(run_page(agreed))
+    assert level_of(gave_way, "nonlinear ones have a lower held-out error") == "note"
+
+
 def test_the_snippet_repeats_how_data_were_read():
     options = {"inputs": ["pump"], "outputs": ["level"], "time": "t", "units": {"pump": "V", "level": "mm"}}
     run = run_with([("train", sines(200), 0.1)], reading={"name": "log.mat", **options})

@@ -8,7 +8,8 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,12 @@ class Samples:
 
     @cached_property
     def as_struct(self) -> _Samples:
-        """The records as the library sees them."""
+        """The records as the library sees them: it trusts their sizes."""
+        N = int(self.lengths.sum())
+        _check_shape("u", self.u, (N, *self.u.shape[1:]))
+        _check_shape("y", self.y, (N, *self.y.shape[1:]))
+        _check_shape("w", self.w, self.y.shape)
+        _check_shape("dt", self.dt, (N,))
         lengths = np.ascontiguousarray(self.lengths, np.int64)
         arrays = [lengths, *(plain(a) for a in (self.u, self.y, self.w, self.dt))]
         struct = _Samples(len(lengths), *map(pointer, arrays))
@@ -112,15 +118,24 @@ class System:
     @classmethod
     def of(cls, f: Any, g: Any, rate: Any, limits: Any, integrator: FixedStep) -> System:
         """The system of two networks; `rate` may be one for all states, `limits` None."""
-        shape_f, shape_g = Shape.of(f), Shape.of(g)
-        nx, ny = shape_f.n_out, shape_g.n_out
-        given = np.array([[-np.inf, np.inf]] * ny) if limits is None else np.asarray(limits, float)
-        return cls(shape_f, shape_g, np.broadcast_to(np.asarray(rate, float), (nx,)).copy(), given, integrator)
+        rates = tuple(np.asarray(rate, float).ravel().tolist())
+        ends = None if limits is None else tuple(map(tuple, np.asarray(limits, float).tolist()))
+        return _system(Shape.of(f), Shape.of(g), rates, ends, integrator)
 
     @property
     def nx(self) -> int:
         """Number of states."""
         return self.f.n_out
+
+    @property
+    def nu(self) -> int:
+        """Number of inputs."""
+        return self.f.n_in - self.f.n_out
+
+    @property
+    def ny(self) -> int:
+        """Number of outputs."""
+        return self.g.n_out
 
     @cached_property
     def parameters(self) -> int:
@@ -140,9 +155,17 @@ class System:
     ) -> tuple[Float[np.ndarray, "N nx"], Float[np.ndarray, "N ny"]]:
         """States and outputs along records; NaN from where one has diverged."""
         N = len(samples.u)
-        x, y = np.empty((N, self.nx)), np.empty((N, self.g.n_out))
+        x, y = np.empty((N, self.nx)), np.empty((N, self.ny))
         self._run(theta, x0, samples, x, y)
         return x, y
+
+    def outputs(
+        self, theta: Float[np.ndarray, "P"], x0: Float[np.ndarray, "B nx"], samples: Samples
+    ) -> Float[np.ndarray, "N ny"]:
+        """Outputs along records; NaN from where one has diverged."""
+        y = np.empty((len(samples.u), self.ny))
+        self._run(theta, x0, samples, None, y)
+        return y
 
     def cost(self, theta: Float[np.ndarray, "P"], x0: Float[np.ndarray, "B nx"], samples: Samples) -> float:
         """The sum of squared errors; infinite where a simulation diverges."""
@@ -169,51 +192,62 @@ class System:
     ) -> Normal:
         """The normal equations at a point; those of theta are empty where `only_states` are asked for."""
         B, nx, P = len(samples.lengths), self.nx, 0 if only_states else self.parameters
-        cost, arrays = np.zeros(1), [np.zeros(s) for s in ((P, P), (P,), (B, nx, P), (B, nx, nx), (B, nx))]
         theta, x0 = self._checked(theta, x0, samples)
-        sums = _Sums(*map(pointer, (cost, *arrays)))
+        ends = [0, *accumulate((1, P, B * nx * P, B * nx * nx, B * nx))]
+        H, numbers = np.empty((P, P)), np.zeros(ends[-1])  # the library fills H; the others are one allocation
+        first = numbers.ctypes.data
+        cost_at, *others_at = (first + numbers.itemsize * end for end in ends[:-1])
+        sums = _Sums(cost_at, pointer(H), *others_at)
         failure = library().tausid_normal(
             pick_isa(), self._struct, threads, pointer(theta), pointer(x0), ctypes.byref(samples.as_struct),
             int(not only_states), ctypes.byref(sums),
         )  # fmt: skip
         check(failure)
-        H, h, G, K, k = arrays
-        return Normal(float(cost[0]), H, G, K, h, k)
+        (cost,), h, G, K, k = (numbers[start:stop] for start, stop in pairwise(ends))
+        return Normal(float(cost), H, G.reshape(B, nx, P), K.reshape(B, nx, nx), h, k.reshape(B, nx))
 
     def _checked(self, theta: Any, x0: Any, samples: Samples) -> tuple[np.ndarray, np.ndarray]:
         """Arrays as the library needs them: it trusts their sizes."""
-        theta, x0, N = plain(theta), plain(x0), int(samples.lengths.sum())
-        expected = {
-            "theta": (theta, (self.parameters,)),
-            "x0": (x0, (len(samples.lengths), self.nx)),
-            "u": (samples.u, (N, self.f.n_in - self.nx)),
-            "y": (samples.y, (N, self.g.n_out)),
-            "w": (samples.w, (N, self.g.n_out)),
-            "dt": (samples.dt, (N,)),
-            "rate": (self.rate, (self.nx,)),
-            "limits": (self.limits, (self.g.n_out, 2)),
-        }
-        for name, (array, shape) in expected.items():
-            if array.shape != shape:
-                raise ValueError(f"`{name}` must have shape {shape}; got {array.shape}")
+        theta, x0 = plain(theta), plain(x0)
+        _check_shape("theta", theta, (self.parameters,))
+        _check_shape("x0", x0, (len(samples.lengths), self.nx))
+        _check_shape("u", samples.u, (len(samples.u), self.nu))
+        _check_shape("y", samples.y, (len(samples.y), self.ny))
         return theta, x0
 
     @cached_property
     def _struct(self) -> Any:
+        _check_shape("rate", self.rate, (self.nx,))
+        _check_shape("limits", self.limits, (self.ny, 2))
         tableau = get_stepper(self.integrator.stepper)
-        stages, nu = len(tableau.b), self.f.n_in - self.nx
+        stages = len(tableau.b)
         a = np.zeros((stages, stages))
         for i, row in enumerate(tableau.a):
             a[i, : len(row)] = row
-        hold = np.array(hold_slopes(self.integrator.hold, nu), float)
+        hold = np.array(hold_slopes(self.integrator.hold, self.nu), float)
         limits = plain(self.limits.T)
         arrays = (a, np.array(tableau.b), np.array(tableau.c), hold, plain(self.rate), limits[0], limits[1])
         struct = _System(
-            self.nx, nu, self.g.n_out, self.f.as_struct, self.g.as_struct, stages, self.integrator.substeps,
+            self.nx, self.nu, self.ny, self.f.as_struct, self.g.as_struct, stages, self.integrator.substeps,
             *map(pointer, arrays),
         )  # fmt: skip
         struct.kept = arrays  # as long as the struct
         return ctypes.byref(struct)
+
+
+@lru_cache(maxsize=128)
+def _system(
+    f: Shape, g: Shape, rates: tuple[float, ...], limits: tuple[tuple[float, float], ...] | None, integrator: FixedStep
+) -> System:
+    """The system of these sizes: models that differ in nothing but their weights have one together."""
+    rate = np.broadcast_to(np.array(rates), (f.n_out,)).copy()
+    given = np.array([[-np.inf, np.inf]] * g.n_out) if limits is None else np.array(limits)
+    return System(f, g, rate, given, integrator)
+
+
+def _check_shape(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
+    if array.shape != shape:
+        raise ValueError(f"`{name}` must have shape {shape}; got {array.shape}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,7 +280,7 @@ class CompiledError:
         self, theta: Float[np.ndarray, "P"], x0: Float[np.ndarray, "B nx"]
     ) -> list[Float[np.ndarray, "_ ny"]]:
         """Simulated minus measured outputs of each record, weighted; NaN where nothing was measured."""
-        return self.samples.residuals(self.system.simulate(theta, x0, self.samples)[1])
+        return self.samples.residuals(self.system.outputs(theta, x0, self.samples))
 
     def weighted(self, factors: Float[np.ndarray, "N ny"]) -> CompiledError:
         """The same error with each of these residuals times a positive factor."""
@@ -260,7 +294,7 @@ class OneStep:
     """
 
     def __init__(self, system: System, theta: Float[np.ndarray, "P"]) -> None:
-        nx, nu, ny = system.nx, system.f.n_in - system.nx, system.g.n_out
+        nx, nu, ny = system.nx, system.nu, system.ny
         self.x, self.u, self.y, self.dt = np.zeros((2, nx)), np.zeros((2, nu)), np.zeros((2, ny)), np.zeros(2)
         nothing = np.zeros((2, ny))
         samples = Samples(np.array([2]), self.u, nothing, nothing, self.dt)
@@ -282,5 +316,7 @@ def simulate(
 ) -> tuple[Float[np.ndarray, "N nx"], Float[np.ndarray, "N ny"]]:
     """States and outputs of one trajectory; NaN from where it has diverged."""
     system = System.of(f, g, rate, limits, integrator)
-    samples = Samples.join([np.asarray(u, float)], [np.full((len(u), system.g.n_out), np.nan)], [np.asarray(dt, float)])
+    nothing = np.zeros((len(u), system.ny))  # measured
+    steps = np.append(np.asarray(dt, float), 0.0)
+    samples = Samples(np.array([len(u)]), np.asarray(u, float), nothing, nothing, steps)
     return system.simulate(system.pack(f, g), np.asarray(x0, float)[None], samples)

@@ -190,6 +190,13 @@ def score_simulation(simulation: Simulation, record: Record, *, skip: int | None
     )
 
 
+def free_run_errors(simulation: Simulation, record: Record) -> tuple[Float[np.ndarray, "ny"], int]:
+    """Root mean squared error of each output of a record's simulation, and the number of samples that are scored."""
+    check_skip(record, simulation.n_skipped)
+    y = record.y[simulation.n_skipped :]
+    return _rmse(y, simulation.y[simulation.n_skipped :]), _scored(y)
+
+
 def _score(
     names: tuple[str, ...], y: Float[np.ndarray, "N ny"], y_hat: Float[np.ndarray, "N ny"], **about: Any
 ) -> Score:
@@ -202,7 +209,7 @@ def _score(
         rmse=_by_name(names, rmse),
         nrmse=_by_name(names, nrmse),
         fit_percent=_by_name(names, fit_percent),
-        n_scored=int(np.isfinite(y).any(axis=1).sum()),
+        n_scored=_scored(y),
         **about,
     )
 
@@ -219,6 +226,10 @@ def check_skip(record: Record, skip: int) -> None:
 def _rmse(y: Float[np.ndarray, "N ny"], y_hat: Float[np.ndarray, "N ny"]) -> Float[np.ndarray, "ny"]:
     errors = np.where(np.isfinite(y_hat), y - y_hat, np.inf)
     return np.sqrt(np.nanmean(np.where(np.isnan(y), np.nan, errors) ** 2, axis=0))
+
+
+def _scored(y: Float[np.ndarray, "N ny"]) -> int:
+    return int(np.isfinite(y).any(axis=1).sum())
 
 
 def _by_name(names: tuple[str, ...], values: np.ndarray) -> dict[str, float]:

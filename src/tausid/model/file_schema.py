@@ -99,6 +99,7 @@ class _Trust(msgspec.Struct):
     linear: float | None = None
     members: Count = 1
     distance: float | None = None
+    doubt: float | None = None
 
 
 class _Member(msgspec.Struct):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -104,7 +105,7 @@ class Model:
         """The normalized sampling time; with one tau per state, from their mean."""
         return float(self.ts / np.mean(self.tau))
 
-    @property
+    @cached_property
     def integrator(self) -> FixedStep:
         """The fixed-step integrator, with as many substeps as the sampling time needs."""
         return make_integrator(self.integration, self.ts)
@@ -299,6 +300,8 @@ class Model:
 
     def _delayed(self, record: Record, before: Record | None = None) -> Record:
         """The record with inputs as they act; those on their way at its start are of the record before."""
+        if not any(self.delays):
+            return record
         slopes = hold_slopes(self.integrator.hold, record.nu)
         if before is None:
             return delay_inputs(record, self.delays, slopes)

@@ -39,8 +39,10 @@ class SimulationError:
     def residuals(self, states: Float[np.ndarray, "n nx"], count: int) -> Float[np.ndarray, "n R"]:
         """`y_hat - y` of each state over the first samples; not finite where the simulation diverges."""
         side = self._repeat(len(states), count)
-        _, y_hat = self.system.simulate(self.theta, states, side)
-        return (side.w * (y_hat - side.y)).reshape(len(states), -1)
+        errors = self.system.outputs(self.theta, states, side)
+        errors -= side.y
+        errors *= side.w
+        return errors.reshape(len(states), -1)
 
     def __call__(self, states: Float[np.ndarray, "n nx"], prior: Priors) -> Float[np.ndarray, "n"]:
         """`sum (y - y_hat)^2 + |tightness (x0 - center)|^2` of each state; infinite where the simulation diverges."""
@@ -60,8 +62,7 @@ class SimulationError:
         """The first samples of the record so many times, made once."""
         if (count, length) not in self.repeated:
             one = self.samples
-            u, y, w = (np.tile(array[:length], (count, 1)) for array in (one.u, one.y, one.w))
-            dt = np.tile(one.dt[:length], count)
+            u, y, w, dt = (np.concatenate([array[:length]] * count) for array in (one.u, one.y, one.w, one.dt))
             self.repeated[count, length] = Samples(np.full(count, length, one.lengths.dtype), u, y, w, dt)
         return self.repeated[count, length]
 
@@ -87,13 +88,14 @@ def _minimize(
 ) -> tuple[Float[np.ndarray, "n nx"], Float[np.ndarray, "n"], Float[np.ndarray, "n nx nx"]]:
     """The minimum nearest to each state, the error there, and J'J at the last step."""
     damping, failures, moving = np.full(len(states), FIRST_DAMPING), np.zeros(len(states), int), np.arange(len(states))
-    diagonal, curvature, own = np.arange(states.shape[1]), np.zeros_like(prior.tightness), prior
+    curvature, own = np.zeros_like(prior.tightness), prior
     for _ in range(STEPS):
         if not len(moving):
             break
         K, k = error.equations(states[moving], own)
         curvature[moving] = K
-        K[:, diagonal, diagonal] += damping[moving, None] * (K[:, diagonal, diagonal] + FLOOR)
+        diagonal = np.einsum("nii->ni", K)  # a view
+        diagonal += damping[moving, None] * (diagonal + FLOOR)
         trials = states[moving] - np.linalg.solve(K, k[..., None])[..., 0]
         found, before = error(trials, own), errors[moving]
         lower = found < before

@@ -98,7 +98,8 @@ def priors(known: FreeState, residuals: Residuals, samples: int, first_look: int
     if not known.near_seen:  # where to begin, and no more
         starts = np.concatenate([expected[None], states[np.argsort(errors, kind="stable")[:TRIED_SEEN]]])
         n = len(starts)
-        return Priors(starts, np.tile(expected, (n, 1)), np.tile(tightness, (n, 1, 1)), np.zeros(n), noise, flat)
+        center, tightness = expected[None].repeat(n, axis=0), tightness[None].repeat(n, axis=0)
+        return Priors(starts, center, tightness, np.zeros(n), noise, flat)
     likely, root = _conditional(states, np.exp((errors.min() - errors) / (2 * noise)), tightness, noise)
     starts = np.stack([expected, likely, states[np.argmin(errors)]])
     return Priors(
@@ -145,8 +146,9 @@ def _explain(
     share, squares = _nearest(errors, errors[after], goes_on)
     if look < samples:
         pieces = np.argsort(squares, kind="stable")[:LIKELY]
-        errors = residuals(np.concatenate([seen[pieces], seen[after[pieces]]]), samples)
-        share, squares = _nearest(errors[: len(pieces)], errors[len(pieces) :], goes_on[pieces])
+        ends, places = np.unique([pieces, after[pieces]], return_inverse=True)  # pieces side by side have one together
+        start, end = residuals(seen[ends], samples)[places.reshape(2, -1)]
+        share, squares = _nearest(start, end, goes_on[pieces])
     finite = np.isfinite(squares)
     states = seen[pieces] + share[:, None] * (seen[after[pieces]] - seen[pieces])
     return states[finite], squares[finite]

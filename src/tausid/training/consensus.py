@@ -28,9 +28,11 @@ class Consensus:
 
     Args:
         distances: of each member, the root mean square over probes, in deviations of the outputs.
+        departure: of the median from that of other models, likewise; infinite without such.
     """
 
     distances: Float[np.ndarray, "members"]
+    departure: float = np.inf
 
     @property
     def order(self) -> list[int]:
@@ -42,16 +44,42 @@ class Consensus:
         """The distance of the median member."""
         return float(np.median(self.distances))
 
+    @property
+    def doubt(self) -> float:
+        """How far members lie apart, as a share of what sets them apart from the other models, at most a deviation."""
+        return self.spread / min(self.departure, 1.0) if self.departure > 0 else np.inf
 
-def compare(members: Sequence[Model], records: Sequence[Record], seed: int) -> Consensus:
-    """How far the members' simulations of probes lie from their median."""
-    parts = [record.part(0, min(len(record), PROBE_SAMPLES)) for record in records]
-    probes = [probe for record in parts for probe in _probes(record, np.random.default_rng([seed, 2]))]
-    simulations = np.stack([_simulate(member, parts, probes) for member in members])
-    middle = np.median(simulations, axis=0)
-    deviation = np.maximum(members[0].scaling.y_std, middle.std(axis=0))  # a plant that integrates goes far with probes
-    away = np.clip((simulations - middle) / deviation, -FAR, FAR)
-    return Consensus(np.sqrt(np.mean(away**2, axis=(1, 2))))
+
+class Panel:
+    """Models that are compared by their simulations of probes; each model simulates them once.
+
+    Args:
+        records: what the models were trained with.
+        seed: of the inputs of the probes.
+    """
+
+    def __init__(self, records: Sequence[Record], seed: int) -> None:
+        self._parts = [record.part(0, min(len(record), PROBE_SAMPLES)) for record in records]
+        self._probes = [probe for part in self._parts for probe in _probes(part, np.random.default_rng([seed, 2]))]
+        self._simulated: dict[Model, Float[np.ndarray, "N ny"]] = {}
+
+    def compare(self, members: Sequence[Model], others: Sequence[Model] = ()) -> Consensus:
+        """How far the members' simulations lie from their median, and that from the median of other models."""
+        simulations = np.stack([self._simulate(member) for member in members])
+        middle = np.median(simulations, axis=0)
+        # A plant that integrates goes far with probes.
+        deviation = np.maximum(members[0].scaling.y_std, middle.std(axis=0))
+        if others:
+            other = np.median([self._simulate(model) for model in others], axis=0)
+            simulations = np.concatenate([simulations, other[None]])
+        away = np.clip((simulations - middle) / deviation, -FAR, FAR)
+        distances = np.sqrt(np.mean(away**2, axis=(1, 2)))
+        return Consensus(distances[: len(members)], float(distances[-1]) if others else np.inf)
+
+    def _simulate(self, model: Model) -> Float[np.ndarray, "N ny"]:
+        if model not in self._simulated:
+            self._simulated[model] = _simulate(model, self._parts, self._probes)
+        return self._simulated[model]
 
 
 @dataclass(frozen=True, eq=False)

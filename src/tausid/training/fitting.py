@@ -25,7 +25,7 @@ from tausid.training.delays import delayed, resolve_delays, with_delays
 from tausid.training.driver import Session, progress_update
 from tausid.training.ensemble import Plan, check_ensemble, combine, join, member_folder, train_members
 from tausid.training.interruption import interruptible
-from tausid.training.outcome import make_result
+from tausid.training.outcome import advise_ensemble, make_result
 from tausid.training.parts import Adam, Folds, PaperTestHalf
 from tausid.training.problem import Problem
 from tausid.training.progress import ProgressUpdate, make_reporter
@@ -172,7 +172,8 @@ def _fit(task: Task, session: Session, ensemble: int | None, keep: int | None) -
     found = search(task, session, ensemble or 1)
     interrupted = found.run.status == Status.INTERRUPTED
     result = make_result(found.problem, found.run, None if interrupted else found.curves, found.trust)
-    result = dataclasses.replace(result, message=f"{result.message} {found.tried_on}".strip())
+    advice = "" if ensemble else advise_ensemble(result.trust, result.recipe)
+    result = dataclasses.replace(result, message=" ".join(filter(None, (result.message, advice, found.tried_on))))
     return result if ensemble is None or interrupted else join(result, found.members[: keep or ensemble])
 
 

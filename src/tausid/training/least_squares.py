@@ -137,7 +137,7 @@ def iterate(error: SquaredError, now: Point, decay: Decay) -> Point:
 
 def _less_or_more(ratio: float) -> float:
     """The factor of the damping after a step that gained this share of what was expected."""
-    return float(np.clip(KEPT - 1.6 * ratio, LESS, KEPT))
+    return min(max(KEPT - 1.6 * ratio, LESS), KEPT)
 
 
 def expected_gain(
@@ -145,9 +145,9 @@ def expected_gain(
 ) -> float:
     """By how much a damped step d lowers the linearized objective: `-d'h + damping d'D d`."""
     theta, x0 = step
-    along = -float(normal.h @ theta) - float(np.sum(normal.k * x0))
-    held = np.sum((np.diag(normal.H) + FLOOR) * theta**2)
-    return along + damping * float(held + np.sum((np.diagonal(normal.K, axis1=1, axis2=2) + FLOOR) * x0**2))
+    along = -float(normal.h @ theta) - float((normal.k * x0).sum())
+    held = ((_diagonal(normal.H) + FLOOR) * theta**2).sum()
+    return along + damping * float(held + ((_diagonal(normal.K) + FLOOR) * x0**2).sum())
 
 
 def solve(normal: Normal, damping: float) -> tuple[Float[np.ndarray, "P"], Float[np.ndarray, "B nx"]] | None:
@@ -158,8 +158,8 @@ def solve(normal: Normal, damping: float) -> tuple[Float[np.ndarray, "P"], Float
     right = normal.h - across[:, -1]
     if P == 0:  # initial states alone
         return right, -along[..., -1]
-    reduced = damped(normal.H, damping)
-    reduced -= across[:, :-1]
+    reduced, diagonal = normal.H - across[:, :-1], _diagonal(normal.H)
+    _diagonal(reduced)[:] = diagonal + damping * (diagonal + FLOOR) - _diagonal(across[:, :-1])
     factor, failed = lapack.dpotrf(reduced.T, lower=1, clean=0, overwrite_a=1)  # symmetric, and in LAPACK's order
     if failed:
         return None
@@ -184,7 +184,7 @@ def fit_initial_states(
 
 def damped(matrix: Float[np.ndarray, "*B n n"], damping: float) -> Float[np.ndarray, "*B n n"]:
     """A matrix with its diagonal raised by a share of itself."""
-    return _raised(matrix, damping * (np.diagonal(matrix, axis1=-2, axis2=-1) + FLOOR))
+    return _raised(matrix, damping * (_diagonal(matrix) + FLOOR))
 
 
 def _with_decay(normal: Normal, point: Point) -> Normal:
@@ -193,20 +193,26 @@ def _with_decay(normal: Normal, point: Point) -> Normal:
 
 def _raised(matrix: Float[np.ndarray, "*B n n"], by: Float[np.ndarray, "*B n"]) -> Float[np.ndarray, "*B n n"]:
     """A matrix with something added to its diagonal."""
-    diagonal = np.arange(matrix.shape[-1])
     raised = matrix.copy()
-    raised[..., diagonal, diagonal] += by
+    diagonal = _diagonal(raised)
+    diagonal += by
     return raised
 
 
+def _diagonal(matrix: Float[np.ndarray, "*B n n"]) -> Float[np.ndarray, "*B n"]:
+    """The diagonal as a view, which can be written to."""
+    return np.einsum("...ii->...i", matrix)
+
+
 def _objective(cost: float, theta: np.ndarray, decay: np.ndarray) -> float:
-    return cost + float(np.sum(decay * theta**2))
+    return cost + float((decay * theta**2).sum())
 
 
 def _inverse_diagonal(matrix: np.ndarray) -> np.ndarray | None:
-    """The diagonal of the inverse of a positive definite matrix; None where rounding says it is not."""
-    factor, failed = lapack.dpotrf(matrix.T, lower=1, clean=1)
+    """The diagonal of the inverse of a positive definite matrix, which is overwritten; None where rounding says it is
+    not."""
+    factor, failed = lapack.dpotrf(matrix.T, lower=1, clean=1, overwrite_a=1)
     if failed:
         return None
-    inverse, failed = lapack.dtrtri(factor, lower=1)
-    return None if failed else np.sum(inverse**2, axis=0)
+    inverse, failed = lapack.dtrtri(factor, lower=1, overwrite_c=1)
+    return None if failed else np.square(inverse, out=inverse).sum(axis=0)

@@ -8,13 +8,17 @@ import platform
 
 import numpy as np
 
-from tausid.training.candidates import describe
+from tausid.training.candidates import describe, is_linear
 from tausid.training.checkpoint import fingerprint
 from tausid.training.limits import describe_limits
 from tausid.training.parts import Adam, FromLinear
 from tausid.training.problem import Problem
+from tausid.training.recipe import Recipe
 from tausid.training.result import FitResult, FoldCurves, HistoryRow, Trust
 from tausid.training.run_state import RunState, Status
+
+# Share of the outputs' deviation that fits lie apart, beyond which their median is better than one of them.
+FAR_APART = 0.1
 
 
 def make_result(
@@ -120,12 +124,34 @@ def describe_trust(trust: Trust | None) -> str:
     if trust is None or trust.held_out is None:
         return ""
     told = f"Held-out error {_percent(trust.held_out)} of the outputs' standard deviation"
-    told += "." if trust.linear is None else f"; the best linear model has {_percent(trust.linear)}."
+    told += _beside_linear(trust)
     if trust.distance is not None:
         told += (
             f" {trust.members} models trained independently agree within {_percent(trust.distance)} on other inputs."
         )
     return told
+
+
+def advise_ensemble(trust: Trust | None, recipe: Recipe) -> str:
+    """That several models are better than one where nonlinear fits lie far apart; empty where they do not."""
+    if trust is None or trust.distance is None or trust.distance <= FAR_APART or is_linear(recipe):
+        return ""
+    apart = _percent(trust.distance)
+    return f"As fits lie {apart} apart, an ensemble (ensemble=5, or --ensemble 5) is safer than one model."
+
+
+def _beside_linear(trust: Trust) -> str:
+    """How the held-out error compares with the linear model's, and why that one was taken, if so."""
+    if trust.linear is None:
+        return "."
+    if trust.doubt is not None:
+        return (
+            ". Nonlinear models have a lower one, but on other inputs they lie apart by "
+            f"{_percent(trust.doubt)} of what sets them apart from this linear model."
+        )
+    if trust.held_out == trust.linear:
+        return "; no nonlinear model is clearly better."
+    return f"; the best linear model has {_percent(trust.linear)}."
 
 
 def _percent(share: float) -> str:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tausid.data.records import Record
-from tausid.model.evaluation import run_freely, score_simulation
+from tausid.model.evaluation import free_run_errors, run_freely
 from tausid.model.initial import FreeState
 from tausid.model.model import Model
 from tausid.model.state_space import StateSpace
@@ -95,11 +95,11 @@ def validation_score(
     model = _judged(model)
     runs = [run_freely(model, record, None) for record in records]
     measured = clipped_to(runs, records) if robust else records
-    scores = [score_simulation(run, record) for run, record in zip(runs, measured, strict=True)]
+    errors, counts = zip(*map(free_run_errors, runs, measured), strict=True)
     weights = mean_one(output_weights)
-    relative = [np.array(list(s.rmse.values())) / model.scaling.y_std for s in scores]
+    relative = [error / model.scaling.y_std for error in errors]
     squares = [np.mean(r**2 if weights is None else weights * r**2) for r in relative]
-    return float(np.sqrt(np.average(squares, weights=[s.n_scored for s in scores])))
+    return float(np.sqrt(np.average(squares, weights=counts)))
 
 
 def _judged(model: Model) -> Model:

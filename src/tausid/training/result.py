@@ -110,12 +110,15 @@ class Trust:
         members: how many models, trained independently, were compared.
         distance: how far their simulations lie apart with other inputs, in deviations of the outputs: the root mean
             square distance from their median, of the median member; None where there was one model only.
+        doubt: where nonlinear models gave way to the linear one, how far they lie apart with other inputs, as a share
+            of what sets them apart from it; else None.
     """
 
     held_out: float | None = None
     linear: float | None = None
     members: int = 1
     distance: float | None = None
+    doubt: float | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

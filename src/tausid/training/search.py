@@ -22,7 +22,7 @@ from tausid.training.candidates import (
     resized_candidates,
     with_less_decay,
 )
-from tausid.training.consensus import compare
+from tausid.training.consensus import Consensus
 from tausid.training.driver import Session
 from tausid.training.jobs import Job
 from tausid.training.levenberg_marquardt import TRIED
@@ -51,7 +51,8 @@ KINDS_TO_VARY = 2
 # Samples of all outputs in all final fits together, beyond which there are fewer of them.
 FINAL_OUTPUTS = 100_000
 # Members that lie further apart than this, and than the linear model is wrong on held-out data, are not trusted. Nor
-# are they where their held-out error, larger by the share that they lie apart, is not below the linear model's.
+# are they where their held-out error, larger by the share that they lie apart of what sets them apart from the linear
+# model, is not below that one's: what they add to it is not agreed upon.
 APART = 0.5
 # A final fit is stuck where its training error is so many times that of the folds.
 STUCK = 1.1
@@ -117,13 +118,13 @@ def _affordable(task: Task) -> int:
 def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
     """The candidates that were tried to the end, the one that held-out data prefer first; none when interrupted."""
     folds, later = len(trials.splits), final_fits + (4 * len(trials.splits) if is_searched(task) else 0)
-    trials.planned_final = final_fits
-    trials.to_come = later + folds * len(KINDS)
+    trials.progress.final_fits = final_fits
+    trials.progress.to_come = later + folds * len(KINDS)
     linear = trials.race(linear_candidates(task, trials.most_states))
     unknown = not linear or not trials.of(linear[0]).lowest < SAYS_NOTHING
-    trials.to_come = later
+    trials.progress.to_come = later
     ranking = trials.race(first_candidates(task, None if unknown else _states(task, trials, linear)))
-    trials.to_come = final_fits
+    trials.progress.to_come = final_fits
     kinds = [recipe for recipe in ranking if not is_linear(recipe)]
     best = [kind for kind in kinds if trials.of(kind).lowest <= CLOSE * trials.of(kinds[0]).lowest][:KINDS_TO_VARY]
     varied = [*resized_candidates(task, best, trials.most_states, unknown=unknown), *with_less_decay(task, best)]
@@ -238,35 +239,36 @@ def _final(trials: Trials, recipe: Recipe, variant: int = 0) -> Job:
     return Job(recipe, None, variant, chosen, loss, further=further)
 
 
-def _agree(task: Task, trials: Trials, sound: list[Job]) -> Found:
-    """The fit that is nearest to the median of all; the linear model where they agree less than it is wrong."""
+def _agree(task: Task, trials: Trials, sound: list[Job], doubt: float | None = None) -> Found:
+    """The fit nearest to the median of all; where they do not agree, the linear model, with the doubt in them."""
     voters = [job for recipe in dict.fromkeys(job.recipe for job in sound) for job in _models_of(trials, recipe)]
-    distance, order = None, list(range(len(sound)))
+    linear, consensus, order = _linear_error(trials), None, list(range(len(sound)))
     jury = [*sound, *(job for job in voters if job not in sound)]
     if len(jury) > 2:
-        consensus = compare([trials.model(job) for job in jury], task.problem.split.train, task.problem.seed)
+        models, others = (list(map(trials.model, jobs)) for jobs in (jury, _linear_folds(trials, linear)))
+        consensus = trials.panel.compare(models, others)
         order = [i for i in consensus.order if i < len(sound)]
-        distance = consensus.spread
-    linear = _linear_error(trials)
     chosen = sound[order[0]]
     nonlinear = not is_linear(chosen.recipe)
-    if linear and distance is not None and nonlinear and _untrusted(trials, chosen, distance, linear[1]):
+    if linear and consensus and nonlinear and _untrusted(trials, chosen, consensus, linear[1]):
         job = _final(trials, linear[0])
         trials.run([job])
         if job not in trials.done:
             return _interrupted(task, trials)
-        if trials.done[job].model is not None and _risk(trials, job) < _risk(trials, chosen) * (1.0 + distance):
-            sound, order, chosen = [job], [0], job
+        if trials.done[job].model is not None and _risk(trials, job) < _risk(trials, chosen) * (1.0 + consensus.doubt):
+            return _agree(task, trials, [job], consensus.doubt)
     curves = trials.of(chosen.recipe) if isinstance(chosen.recipe.holdout, Folds) else None
-    trust = Trust(_held_out(trials, chosen), None if linear is None else linear[1], len(jury), distance)
+    distance = None if consensus is None else consensus.spread
+    trust = Trust(_held_out(trials, chosen), None if linear is None else linear[1], len(jury), distance, doubt)
     members = tuple(trials.model(sound[i]) for i in order)
     return Found(trials.problem(chosen), _run_of(trials, chosen), curves, trust, members, trials.tried_on)
 
 
-def _untrusted(trials: Trials, job: Job, distance: float, linear: float) -> bool:
+def _untrusted(trials: Trials, job: Job, consensus: Consensus, linear: float) -> bool:
     """Whether a nonlinear model should give way to the linear one, whose held-out error is given."""
     held_out = _held_out(trials, job)
-    return held_out is not None and (distance > max(APART, linear) or held_out * (1.0 + distance) > linear)
+    apart = consensus.spread > max(APART, linear)
+    return held_out is not None and (apart or held_out * (1.0 + consensus.doubt) > linear)
 
 
 def _sound(trials: Trials, fits: Sequence[Job]) -> list[Job]:
@@ -306,6 +308,10 @@ def _linear_error(trials: Trials) -> tuple[Recipe, float] | None:
     return None if best is None or not np.isfinite(errors[best]) else (best, errors[best])
 
 
+def _linear_folds(trials: Trials, linear: tuple[Recipe, float] | None) -> list[Job]:
+    return [] if linear is None else _folds_of(trials, linear[0])
+
+
 def _held_out(trials: Trials, job: Job) -> float | None:
     """The held-out error of a candidate; that of its final fit where nothing else was tried."""
     errors = (trials.of(job.recipe).lowest, trials.done[job].curve.lowest)
@@ -321,7 +327,7 @@ def _run_of(trials: Trials, job: Job) -> RunState:
     last, validated = trial.curve.steps[-1], not np.isnan(trial.curve.errors[-1])
     best = trial.curve.steps[int(np.argmin(trial.curve.errors))] if validated else last
     weights, score = trial.model.state_space, trial.curve.lowest
-    return RunState(None, weights, last, weights, score, best, history, trials.seconds, Status.COMPLETED)
+    return RunState(None, weights, last, weights, score, best, history, trials.progress.seconds, Status.COMPLETED)
 
 
 def _interrupted(task: Task, trials: Trials) -> Found:
@@ -340,5 +346,5 @@ def _untrained(task: Task, trials: Trials, status: Status) -> Found:
     """The start itself, as what training ended with."""
     problem = task.problem
     weights = problem.first_weights
-    run = RunState(None, weights, 0, weights, np.inf, 0, (), trials.seconds, status)
+    run = RunState(None, weights, 0, weights, np.inf, 0, (), trials.progress.seconds, status)
     return Found(problem, run, None, Trust())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import signal
 import threading
 import time
@@ -21,9 +20,9 @@ from tausid.model.free_run import why_not_compiled
 from tausid.model.model import Model
 from tausid.model.state_space import StateSpace
 from tausid.model.structure import SAMPLES_PER_STATE
-from tausid.training.candidates import describe, has_one_start, is_linear
+from tausid.training.candidates import has_one_start, is_linear
 from tausid.training.checkpoint import load_trials, save_trials
-from tausid.training.consensus import compare
+from tausid.training.consensus import Panel
 from tausid.training.driver import Session, trainer_of
 from tausid.training.full_error import full_error
 from tausid.training.holdout import cut_folds
@@ -33,11 +32,11 @@ from tausid.training.parts import LevenbergMarquardt, RandomDynamics
 from tausid.training.pooling import NEGLIGIBLE, geometric_mean, pool, value_at
 from tausid.training.problem import Problem, recipe_score
 from tausid.training.processes import LocalWorkers, usable_cores
-from tausid.training.progress import ProgressUpdate
 from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task
 from tausid.training.result import FoldCurves
 from tausid.training.run_state import RunState, Status
+from tausid.training.search_progress import SearchProgress
 from tausid.training.stretches import every_needed
 
 # A candidate is given up where one, two, three folds leave it behind by these factors. One fold may be unlike others:
@@ -75,17 +74,13 @@ class Trials:
         # As they were trained: what is written, so that a resumed race is the same.
         self._trained: dict[Job, Trial] = {}
         self._own_errors: dict[Job, float] = {}
-        self._iterations: dict[Job, int] = {}  # of the jobs that run
         self._begun: dict[Job, Future[Trial | None]] = {}  # not collected yet, those done ahead among them
         self._closed = self._alone = False
         self._cores = usable_cores()
         self._threads: ThreadPoolExecutor | None = None
         self._workers: LocalWorkers | None = None
-        self.planned = self.planned_final = 0
-        self.to_come = 0  # fits that are expected after the race at hand, final ones among them
-        self.seconds = 0.0
+        self.progress = SearchProgress(split, self.splits)
         self._stored = {} if session.folder is None else load_trials(session.folder, task.problem)
-        self._began = time.perf_counter()
 
     @property
     def tried_on(self) -> str:
@@ -96,6 +91,11 @@ class Trials:
         rate = "" if tried[0].ts < 1.5 * whole[0].ts else f" at {1 / tried[0].ts:.4g} Hz"
         count = f"{len(tried)} stretch{'es' * (len(tried) > 1)}"
         return f"Structures were tried on {sum(map(len, tried))} samples{rate}, in {count}."
+
+    @functools.cached_property
+    def panel(self) -> Panel:
+        """What models of finished jobs are compared by."""
+        return Panel(self.task.problem.split.train, self.task.problem.seed)
 
     @property
     def most_states(self) -> int:
@@ -110,7 +110,7 @@ class Trials:
         is asked for, so that the result does not depend on the number of cores.
         """
         waiting = sorted((job for job in jobs if job not in self.done), key=_brevity)
-        self._plan(waiting, later)
+        self.progress.plan(waiting, self.done, later)
         self._alone = len(waiting) == 1  # then it is done here, where its iterations are seen as they go
         if self._workers is None and self._cores > 1 and self._is_worth_processes(waiting):
             initargs = (self.task.fresh(),)
@@ -150,15 +150,8 @@ class Trials:
         problem = self.task.problem
         compiled = why_not_compiled(problem.first_weights, Engine(problem.recipe.integration.engine)) is None
         by_lm = isinstance(problem.recipe.trainer, LevenbergMarquardt)
-        steps = sum(problem.recipe.trainer.most * self._length(job.fold) for job in waiting)
+        steps = sum(problem.recipe.trainer.most * self.progress.samples(job.fold) for job in waiting)
         return compiled and by_lm and len(waiting) > 1 and steps > WORTH_PROCESSES
-
-    def _plan(self, waiting: Sequence[Job], later: int) -> None:
-        """The plan as it stands: what is done, what waits, and what is expected after it."""
-        final = [job for job in waiting if job.fold is None]
-        if final:
-            self.to_come, self.planned_final = 0, len(final) + sum(job.fold is None for job in self.done)
-        self.planned = len(self.done) + len(waiting) + later + self.to_come
 
     def of(self, recipe: Recipe, folds: Iterable[int] | None = None) -> FoldCurves:
         """What the trials of one candidate say together; infinite where one is missing."""
@@ -237,8 +230,7 @@ class Trials:
         """How far the models of a candidate's folds lie apart with other inputs; 0 where there is one at most."""
         folds = [self.done[job] for k in range(len(self.splits)) if (job := Job(recipe, k)) in self.done]
         models = [trial.model for trial in folds if trial.model is not None]
-        problem = self.task.problem
-        return compare(models, problem.split.train, problem.seed).spread if len(models) > 1 else 0.0
+        return self.panel.compare(models).spread if len(models) > 1 else 0.0
 
     def own_error(self, job: Job) -> float:
         """The error of a finished job on all training records, simulated like new ones; computed once."""
@@ -257,13 +249,13 @@ class Trials:
                 del self._begun[job]
                 if trial is not None:
                     self.done[job] = self._trained[job] = trial
-                    self.session.report(self._update(job, trial))
+                    self.session.report(self.progress.update(job, trial, self.done))
                     told = time.monotonic()
             while left and self._is_idle() and (next_job := ahead()) is not None:
                 self._begin(next_job)
             if left and self.done and time.monotonic() - told > SILENCE:
                 job = next(running[future] for future in running if future in left)
-                self.session.report(self._update(job, next(reversed(self.done.values()))))
+                self.session.report(self.progress.update(job, next(reversed(self.done.values())), self.done))
                 told = time.monotonic()
             if time.monotonic() - saved > 2.0:
                 self._save()
@@ -325,7 +317,7 @@ class Trials:
             if self._is_over():
                 return None
             run = step(problem, run)
-            self._iterations[job] = run.step
+            self.progress.iterations[job] = run.step
         return run
 
     def _is_over(self) -> bool:
@@ -345,42 +337,7 @@ class Trials:
                 break
         return error.model(min(points, key=lambda point: point.cost))
 
-    def _update(self, job: Job, trial: Trial) -> ProgressUpdate:
-        best = min((t.curve.lowest for t in self.done.values()), default=np.inf)
-        seconds = time.perf_counter() - self._began
-        fold = "" if job.fold is None else f", fold {job.fold + 1} of {len(self.splits)}"
-        return ProgressUpdate(
-            step=len(self.done),
-            max_steps=max(self.planned, len(self.done)),
-            loss=trial.curve.losses[-1],
-            validation=math.nan if np.isnan(trial.curve.errors[-1]) else trial.curve.lowest,
-            best=best,
-            best_step=len(self.done),
-            recoveries=0,
-            steps_per_second=len(self.done) / max(seconds, 1e-9),
-            status=Status.RUNNING,
-            note=f"{describe(job.recipe.structure)}{fold}",
-            unit="fit",
-            work=self._work(),
-        )
-
-    def _work(self) -> tuple[float, float]:
-        """Samples times iterations that are done, and that are left: final fits of long records are most of it."""
-        steps = {**self._iterations, **{job: trial.curve.steps[-1] for job, trial in self.done.items()}}
-        usual = sum(trial.curve.steps[-1] for trial in self.done.values()) / max(len(self.done), 1)
-        final = [job for job in steps if job.fold is None]
-        finals_to_come = max(self.planned_final - len(final), 0)
-        trials_to_come = max(self.planned - len(steps) - finals_to_come, 0)
-        first = 0 if self.splits else None
-        left = usual * (self._length(first) * trials_to_come + self._length(None) * finals_to_come)
-        left += sum(max(usual - steps[job], 0) * self._length(job.fold) for job in steps if job not in self.done)
-        return sum(count * self._length(job.fold) for job, count in steps.items()), left
-
-    def _length(self, fold: int | None) -> int:
-        return sum(map(len, (self.task.problem.split if fold is None else self.splits[fold]).train))
-
     def _save(self) -> None:
-        self.seconds = time.perf_counter() - self._began
         if self.session.folder is not None:
             kept = {job_key(job): trial.stored() for job, trial in self._trained.items()}
             save_trials(self.session.folder, self.task.problem, {**self._stored, **kept})

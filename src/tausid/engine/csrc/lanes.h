@@ -24,7 +24,7 @@ struct Lanes;
 template <>
 struct Lanes<float> {
   typedef float V __attribute__((vector_size(TAUSID_VECTOR_BYTES)));
-  typedef float Loose __attribute__((vector_size(TAUSID_VECTOR_BYTES), aligned(4), may_alias));
+  typedef float Loose __attribute__((vector_size(TAUSID_VECTOR_BYTES), aligned(4)));
   typedef int32_t I __attribute__((vector_size(TAUSID_VECTOR_BYTES)));
   static constexpr int32_t exponent_bias = 127, mantissa_bits = 23;
   static constexpr float round_magic = 12582912.f;  // 1.5 * 2^23: adding it rounds to an integer
@@ -37,7 +37,7 @@ struct Lanes<float> {
 template <>
 struct Lanes<double> {
   typedef double V __attribute__((vector_size(TAUSID_VECTOR_BYTES)));
-  typedef double Loose __attribute__((vector_size(TAUSID_VECTOR_BYTES), aligned(8), may_alias));
+  typedef double Loose __attribute__((vector_size(TAUSID_VECTOR_BYTES), aligned(8)));
   typedef int64_t I __attribute__((vector_size(TAUSID_VECTOR_BYTES)));
   static constexpr int64_t exponent_bias = 1023, mantissa_bits = 52;
   static constexpr double round_magic = 6755399441055744.0;
@@ -103,16 +103,27 @@ TAUSID_INLINE Vec<R> expm1_negative(Vec<R> x) {
   Vec<R> shifted = x * R(1.4426950408889634074) + L::round_magic;
   Vec<R> n = shifted - L::round_magic;
   Vec<R> r = x - n * L::ln2_high - n * L::ln2_low;
-  Vec<R> p = broadcast<R>(R(kInverseFactorial[L::exp_degree]));
-  for (int k = L::exp_degree - 1; k >= 1; k--) p = p * r + R(kInverseFactorial[k]);
+  constexpr int n_terms = L::exp_degree;  // an even number: odd and even powers do not wait for one another
+  Vec<R> square = r * r, p = broadcast<R>(R(kInverseFactorial[n_terms - 1])), q = broadcast<R>(R(kInverseFactorial[n_terms]));
+  for (int k = n_terms - 3; k >= 1; k -= 2) {
+    p = p * square + R(kInverseFactorial[k]);
+    q = q * square + R(kInverseFactorial[k + 1]);
+  }
+  p = q * r + p;
   typename L::I bits = (typename L::I)shifted - L::round_bits + L::exponent_bias;
   Vec<R> scale = (Vec<R>)(bits << L::mantissa_bits);
   return scale * (p * r) + (scale - R(1));
 }
 
+// The bits of a sign, and a number without it.
+template <class R>
+TAUSID_INLINE typename Lanes<R>::I sign_bits(Vec<R> x) {
+  return (typename Lanes<R>::I)x & (typename Lanes<R>::I)broadcast<R>(R(-0.0));
+}
+
 template <class R>
 TAUSID_INLINE Vec<R> magnitude(Vec<R> x) {
-  return x < R(0) ? -x : x;
+  return (Vec<R>)((typename Lanes<R>::I)x ^ sign_bits<R>(x));
 }
 
 // s(x). Comparisons are written so that NaN passes.
@@ -124,8 +135,7 @@ TAUSID_INLINE Vec<R> activate(Vec<R> x) {
   if constexpr (A == kElu) return x < R(0) ? expm1_negative<R>(x < R(0) ? x : Vec<R>{}) : x;
   if constexpr (A == kTanh) {
     Vec<R> e = expm1_negative<R>(R(-2) * magnitude<R>(x));
-    Vec<R> t = -e / (e + R(2));
-    return x < R(0) ? -t : t;
+    return (Vec<R>)((typename Lanes<R>::I)(-e / (e + R(2))) ^ sign_bits<R>(x));
   }
   if constexpr (A == kSigmoid) {
     Vec<R> e = expm1_negative<R>(-magnitude<R>(x)) + R(1);

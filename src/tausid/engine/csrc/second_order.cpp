@@ -27,13 +27,19 @@ constexpr int kRows = 128, kVectors = 3, kPanelColumns = kVectors * L, kProductR
 static_assert(kPanelColumns % kProductRows == 0 || L == 2, "panels are cut into whole blocks of rows");
 
 constexpr int64_t padded(int64_t n) { return (n + 7) / 8 * 8; }
+constexpr int64_t whole(int64_t n) { return (n + L - 1) / L * L; }
 
 struct Arena {
   double* memory;
   int64_t used = 0;
-  double* take(int64_t n) {
+  // Memory that is written before it is read; and zeros.
+  double* reserve(int64_t n) {
     double* p = memory ? memory + used : nullptr;
     used += padded(n) + 8;  // vectors may reach beyond the end
+    return p;
+  }
+  double* take(int64_t n) {
+    double* p = reserve(n);
     if (p) std::memset(p, 0, size_t(padded(n) + 8) * sizeof(double));
     return p;
   }
@@ -42,37 +48,44 @@ struct Arena {
 // A network with its weights copied to rows of whole vectors, filled up with zeros.
 struct Copy {
   const Net* net;
-  int64_t nf, ld_readout;
-  double* readout;                 // (n_out, ld)
-  double* of_hidden;               // (n_out, ld of the last layer): its part for the hidden units
+  const double* theta;
+  int64_t nf, ld_out, ldx;         // features; outputs and states, as whole vectors
+  double* readout;                 // (nf + 1, ld_out), transposed, times the rate of each output; last a row of zeros
   double* layer[kMaxLayers];       // (n_in + 1, ld)
   int64_t ld[kMaxLayers];
+  // For slopes:
+  double* of_hidden;               // (n_out, ld of the last layer): the readout of the hidden units
+  double* of_states;               // (n_out, ldx): the readout of the states
+  double* back[kMaxLayers];        // (width, ld of the layer before): a layer, transposed; the first for states only
 };
 
-// A network at a point: features [z; h; m; 1], activations and slopes of its layers, and derivatives of the outputs:
-// by the inputs of each layer's activation, and by z.
+// A network at a point: features [z; h; m; 1], activations of its layers, and derivatives of the outputs: by the inputs
+// of each layer's activation, and by the states.
 struct Point {
   double* features;                // nf
   double* z;                       // n_in: where the features begin
   double* a[kMaxLayers];           // activations; those of the last layer are among the features
-  double* d[kMaxLayers];           // slopes
   double* t[kMaxLayers];           // (n_out, ld)
-  double* dz;                      // (n_out, n_in)
+  double* dz;                      // (n_out, ldx)
 };
 
-Copy take_copy(Arena& arena, const Net& n) {
+Copy take_copy(Arena& arena, const Net& n, int nx, bool slopes) {
   Copy c{};
   c.net = &n;
   c.nf = second_order::features(n);
-  c.ld_readout = padded(c.nf);
-  c.readout = arena.take(n.n_out * c.ld_readout);
-  int64_t in = n.n_in;
+  c.ld_out = whole(n.n_out);
+  c.ldx = whole(nx);
+  c.readout = arena.take((c.nf + 1) * c.ld_out);
+  int64_t in = n.n_in, ld_in = c.ldx;
   for (int l = 0; l < n.layers; l++) {
-    c.ld[l] = padded(n.width[l]);
+    c.ld[l] = whole(n.width[l]);
     c.layer[l] = arena.take((in + 1) * c.ld[l]);
+    if (slopes) c.back[l] = arena.take(n.width[l] * ld_in);
     in = n.width[l];
+    ld_in = c.ld[l];
   }
-  if (n.layers) c.of_hidden = arena.take(n.n_out * c.ld[n.layers - 1]);
+  if (slopes && n.layers) c.of_hidden = arena.take(n.n_out * ld_in);
+  if (slopes) c.of_states = arena.take(n.n_out * c.ldx);
   return c;
 }
 
@@ -81,91 +94,130 @@ Point take_point(Arena& arena, const Copy& c, bool slopes) {
   p.z = p.features = arena.take(c.nf);  // what a last layer fills up its last vector with fits behind the end
   for (int l = 0; l < c.net->layers; l++) {
     p.a[l] = l + 1 < c.net->layers ? arena.take(c.ld[l]) : p.features + c.net->n_in;
-    p.d[l] = arena.take(c.ld[l]);
     if (slopes) p.t[l] = arena.take(c.net->n_out * c.ld[l]);
   }
-  if (slopes) p.dz = arena.take(int64_t(c.net->n_out) * c.net->n_in);
+  if (slopes) p.dz = arena.take(c.net->n_out * c.ldx);
   return p;
 }
 
-void fill_copy(const Copy& c, const double* theta) {
+// `rate` of each output; none for all one.
+void fill_copy(Copy& c, const double* theta, const double* rate, int nx) {
   const Net& n = *c.net;
-  for (int o = 0; o < n.n_out; o++, theta += c.nf) std::memcpy(c.readout + o * c.ld_readout, theta, size_t(c.nf) * 8);
-  int64_t in = n.n_in;
+  c.theta = theta;
+  for (int o = 0; o < n.n_out; o++)
+    for (int64_t i = 0; i < c.nf; i++) c.readout[i * c.ld_out + o] = (rate ? rate[o] : 1.0) * theta[o * c.nf + i];
+  const double* weights = theta + n.n_out * c.nf;
+  int64_t in = n.n_in, states = nx, ld_in = c.ldx;
   for (int l = 0; l < n.layers; l++) {
-    for (int64_t i = 0; i <= in; i++, theta += n.width[l]) std::memcpy(c.layer[l] + i * c.ld[l], theta, size_t(n.width[l]) * 8);
-    in = n.width[l];
+    const int64_t width = n.width[l];
+    for (int64_t j = 0; c.back[l] && j < width; j++)
+      for (int64_t i = 0; i < states; i++) c.back[l][j * ld_in + i] = weights[i * width + j];
+    for (int64_t i = 0; i <= in; i++, weights += width) std::memcpy(c.layer[l] + i * c.ld[l], weights, size_t(width) * 8);
+    in = states = width;
+    ld_in = c.ld[l];
   }
-  for (int o = 0; n.layers && o < n.n_out; o++)
-    std::memcpy(c.of_hidden + o * c.ld[n.layers - 1], c.readout + o * c.ld_readout + n.n_in, size_t(in) * 8);
+  for (int o = 0; c.of_hidden && o < n.n_out; o++)
+    std::memcpy(c.of_hidden + o * ld_in, theta + o * c.nf + n.n_in, size_t(in) * 8);
+  for (int o = 0; c.of_states && o < n.n_out; o++)
+    std::memcpy(c.of_states + o * c.ldx, theta + o * c.nf, size_t(nx) * 8);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Networks
 
-// a = s(W in + b) of a layer, and its slopes d; vectors are taken together that do not wait for one another.
+// Activations of K vectors of units, taken together as they do not wait for one another.
+template <int A, int K>
+TAUSID_INLINE void units(const double* weights, int64_t ld, const double* in, int64_t count, double* a) {
+  V v[K];
+#pragma GCC unroll 4
+  for (int k = 0; k < K; k++) v[k] = load(weights + count * ld + k * L);
+  for (int64_t i = 0; i < count; i++) {
+    const V x = broadcast<double>(in[i]);
+#pragma GCC unroll 4
+    for (int k = 0; k < K; k++) v[k] += load(weights + i * ld + k * L) * x;
+  }
+#pragma GCC unroll 4
+  for (int k = 0; k < K; k++) store(a + k * L, activate<double, A>(v[k]));
+}
+
+// a = s(W in + b) of a layer.
 template <int A>
-void layer_of(const double* weights, int64_t ld, const double* in, int64_t count, double* a, double* d) {
-  constexpr int kTogether = 8 / L;  // ld is a multiple of 8
-  const auto one = broadcast<double>(1.0);
-  for (int64_t j = 0; j < ld; j += 8) {
-    V v[kTogether];
-#pragma GCC unroll 4
-    for (int k = 0; k < kTogether; k++) v[k] = load(weights + count * ld + j + k * L);
-    for (int64_t i = 0; i < count; i++) {
-      const V x = broadcast<double>(in[i]);
-#pragma GCC unroll 4
-      for (int k = 0; k < kTogether; k++) v[k] += load(weights + i * ld + j + k * L) * x;
-    }
-#pragma GCC unroll 4
-    for (int k = 0; k < kTogether; k++) {
-      if constexpr (A != kSoftplus) {
-        v[k] = activate<double, A>(v[k]);
-        store(d + j + k * L, pull_activation<double, A>(one, v[k]));
-      }
-      store(a + j + k * L, v[k]);
-    }
-  }
+void layer_of(const double* weights, int64_t ld, const double* in, int64_t count, double* a) {
+  constexpr int kTogether = L == 2 ? 4 : 2;
+  int64_t j = 0;
+  for (; j + kTogether * L <= ld; j += kTogether * L) units<A, kTogether>(weights + j, ld, in, count, a + j);
+  for (; j < ld; j += L) units<A, 1>(weights + j, ld, in, count, a + j);
   if constexpr (A == kSoftplus)
-    for (int64_t j = 0; j < ld; j++) {
-      const double x = a[j], e = std::exp(-std::fabs(x));
-      a[j] = (x > 0 ? x : 0.0) + std::log1p(e) + (x - x);  // NaN stays NaN
-      d[j] = (x < 0 ? e : 1.0) / (1.0 + e);
-    }
+    for (j = 0; j < ld; j++)
+      a[j] = (a[j] > 0 ? a[j] : 0.0) + std::log1p(std::exp(-std::fabs(a[j]))) + (a[j] - a[j]);  // NaN stays NaN
 }
 
-void layer_of(int activation, const double* weights, int64_t ld, const double* in, int64_t count, double* a, double* d) {
+// t = from * s'(a) for each row of a matrix.
+template <int A>
+void pull(const double* from, int64_t ld, int rows, const double* a, double* t) {
+  for (int64_t j = 0; j < ld; j += L) {
+    const V x = load(a + j);
+    for (int64_t q = j; q < rows * ld; q += ld)
+      if constexpr (A == kSoftplus) store(t + q, -load(from + q) * expm1_negative<double>(-x));
+      else store(t + q, pull_activation<double, A>(load(from + q), x));
+  }
+}
+
+// Call `work` with the activation as a type.
+template <class Work>
+TAUSID_INLINE void with_activation(int activation, const Work& work) {
   switch (activation) {
-    case kLeakyRelu: return layer_of<kLeakyRelu>(weights, ld, in, count, a, d);
-    case kRelu: return layer_of<kRelu>(weights, ld, in, count, a, d);
-    case kTanh: return layer_of<kTanh>(weights, ld, in, count, a, d);
-    case kElu: return layer_of<kElu>(weights, ld, in, count, a, d);
-    case kSigmoid: return layer_of<kSigmoid>(weights, ld, in, count, a, d);
-    default: return layer_of<kSoftplus>(weights, ld, in, count, a, d);
+    case kLeakyRelu: return work(std::integral_constant<int, kLeakyRelu>());
+    case kRelu: return work(std::integral_constant<int, kRelu>());
+    case kTanh: return work(std::integral_constant<int, kTanh>());
+    case kElu: return work(std::integral_constant<int, kElu>());
+    case kSigmoid: return work(std::integral_constant<int, kSigmoid>());
+    default: return work(std::integral_constant<int, kSoftplus>());
   }
 }
 
-// out[k] = a[k] b for N rows of a, at once; all are filled up with zeros.
-template <int N>
-TAUSID_INLINE void dots(const double* a, int64_t ld, const double* b, int64_t n, double* out) {
-  V s[N] = {};
-  for (int64_t j = 0; j < n; j += L) {
-    V x = load(b + j);
+// out = start + in columns, of N rows and with S sums for each, that do not wait for one another. `start` may be null.
+template <int N, int S>
+TAUSID_INLINE void rows_times(const double* in, int64_t ld_in, int64_t count, const double* columns, int64_t ld,
+                              const double* start, double* out) {
+  for (int64_t j = 0; j < ld; j += L) {
+    V s[N][S] = {};
 #pragma GCC unroll 4
-    for (int k = 0; k < N; k++) s[k] += load(a + k * ld + j) * x;
+    for (int n = 0; n < N; n++)
+      if (start) s[n][0] = load(start + n * ld + j);
+    const double* column = columns + j;
+    int64_t i = 0;
+    for (; i + S <= count; i += S)
+#pragma GCC unroll 4
+      for (int k = 0; k < S; k++, column += ld) {
+        const V x = load(column);
+#pragma GCC unroll 4
+        for (int n = 0; n < N; n++) s[n][k] += x * in[n * ld_in + i + k];
+      }
+    for (; i < count; i++, column += ld)
+#pragma GCC unroll 4
+      for (int n = 0; n < N; n++) s[n][0] += load(column) * in[n * ld_in + i];
+#pragma GCC unroll 4
+    for (int n = 0; n < N; n++) {
+      V sum = s[n][0];
+      if constexpr (S == 4) sum = (sum + s[n][1]) + (s[n][2] + s[n][3]);
+      store(out + n * ld + j, sum);
+    }
   }
-#pragma GCC unroll 4
-  for (int k = 0; k < N; k++) out[k] = sum_lanes<double>(s[k]);
 }
 
-// The products of all rows of a matrix with a vector.
-void multiply(const double* a, int64_t ld, int64_t rows, const double* b, int64_t n, double* out) {
-  for (; rows >= 4; rows -= 4, a += 4 * ld, out += 4) dots<4>(a, ld, b, n, out);
-  switch (rows) {
-    case 3: return dots<3>(a, ld, b, n, out);
-    case 2: return dots<2>(a, ld, b, n, out);
-    case 1: return dots<1>(a, ld, b, n, out);
-  }
+// The product of a matrix with another, whose rows are whole vectors: no sums over lanes.
+void multiply(const double* in, int64_t ld_in, int rows, int64_t count, const double* columns, int64_t ld,
+              const double* start, double* out) {
+  const auto some = [&](auto known) TAUSID_LAMBDA {
+    constexpr int N = known.value;
+    rows_times<N, 1>(in, ld_in, count, columns, ld, start, out);
+    rows -= N, in += N * ld_in, out += N * ld;
+    if (start) start += N * ld;
+  };
+  while (rows >= 4) some(std::integral_constant<int, 4>());
+  while (rows >= 2) some(std::integral_constant<int, 2>());
+  if (rows) some(std::integral_constant<int, 1>());
 }
 
 double product(const int32_t* factors, int degree, const double* z, int without) {
@@ -175,42 +227,38 @@ double product(const int32_t* factors, int degree, const double* z, int without)
   return p;
 }
 
-// The value at p.z.
+// The value at p.z, times the rates.
 void forward(const Copy& c, const Point& p, double* out) {
   const Net& n = *c.net;
   const double* in = p.z;
   int64_t count = n.n_in;
   for (int l = 0; l < n.layers; l++) {
-    layer_of(n.activation, c.layer[l], c.ld[l], in, count, p.a[l], p.d[l]);
+    with_activation(n.activation, [&](auto known) { layer_of<known.value>(c.layer[l], c.ld[l], in, count, p.a[l]); });
     count = n.width[l];
     in = p.a[l];
   }
   double* f = p.features + n.n_in + (n.layers ? count : 0);
   for (int m = 0; m < n.monomials; m++) *f++ = product(n.factors + int64_t(m) * n.degree, n.degree, p.z, -1);
   if (n.bias) *f = 1.0;
-  multiply(c.readout, c.ld_readout, n.n_out, p.features, c.nf, out);
+  const int64_t varying = c.nf - n.bias;
+  rows_times<1, 4>(p.features, 0, varying, c.readout, c.ld_out, c.readout + varying * c.ld_out, out);
 }
 
-// Derivatives of the outputs by what each layer's activations see, and by the first nx of z.
+// Derivatives of the outputs by what each layer's activations see, and by the states, the first nx of z.
 void slopes(const Copy& c, const Point& p, int nx) {
   const Net& n = *c.net;
   const int last = n.layers - 1;
-  for (int o = 0; o < n.n_out; o++) {
-    const double* row = c.readout + o * c.ld_readout;
-    double* dz = p.dz + int64_t(o) * n.n_in;
-    for (int l = last; l >= 0; l--) {
-      double* t = p.t[l] + o * c.ld[l];
-      const double* from = c.of_hidden + o * c.ld[last];
-      if (l < last) {
-        multiply(c.layer[l + 1], c.ld[l + 1], n.width[l], p.t[l + 1] + o * c.ld[l + 1], c.ld[l + 1], t);
-        from = t;
-      }
-      for (int64_t j = 0; j < c.ld[l]; j += L) store(t + j, load(from + j) * load(p.d[l] + j));
-    }
-    if (n.layers) multiply(c.layer[0], c.ld[0], nx, p.t[0] + o * c.ld[0], c.ld[0], dz);
-    else std::memset(dz, 0, size_t(nx) * 8);
-    for (int i = 0; i < nx; i++) dz[i] += row[i];
-    const double* weights = row + n.n_in + (n.layers ? n.width[last] : 0);
+  for (int l = last; l >= 0; l--) {
+    const int64_t ld = c.ld[l];
+    if (l < last) multiply(p.t[l + 1], c.ld[l + 1], n.n_out, n.width[l + 1], c.back[l + 1], ld, nullptr, p.t[l]);
+    const double* from = l < last ? p.t[l] : c.of_hidden;
+    with_activation(n.activation, [&](auto known) { pull<known.value>(from, ld, n.n_out, p.a[l], p.t[l]); });
+  }
+  if (n.layers) multiply(p.t[0], c.ld[0], n.n_out, n.width[0], c.back[0], c.ldx, c.of_states, p.dz);
+  else std::memcpy(p.dz, c.of_states, size_t(n.n_out * c.ldx) * 8);
+  for (int o = 0; n.monomials && o < n.n_out; o++) {
+    double* dz = p.dz + o * c.ldx;
+    const double* weights = c.theta + (o + 1) * c.nf - n.bias - n.monomials;
     for (int m = 0; m < n.monomials; m++) {
       const int32_t* factors = n.factors + int64_t(m) * n.degree;
       for (int i = 0; i < n.degree && factors[i] >= 0; i++)
@@ -219,13 +267,11 @@ void slopes(const Copy& c, const Point& p, int nx) {
   }
 }
 
-// Call `work(j)` for each vector of a row with so many entries: first the one that reaches beyond it, as what lies behind
-// it is written by others.
+// Call `work(j)` for each vector of a row with so many entries, from the last on: it reaches beyond the row, where the
+// others write later.
 template <class Work>
 TAUSID_INLINE void each_vector(int64_t width, const Work& work) {
-  const int64_t whole = width / L * L;
-  if (whole < width) work(whole);
-  for (int64_t j = 0; j < whole; j += L) work(j);
+  for (int64_t j = (width - 1) / L * L; j >= 0; j -= L) work(j);
 }
 
 // row = factor d out_o / d parameters. Vectors reach beyond a piece: the next piece, which lies behind it, is written
@@ -239,7 +285,7 @@ void gradient(const Copy& c, const Point& p, int o, double factor, double* row) 
   for (int l = 0; l < n.layers; l++) {
     const int64_t width = n.width[l];
     const double* t = p.t[l] + o * c.ld[l];
-    each_vector(width, [&](int64_t j) {
+    each_vector(width, [&](int64_t j) TAUSID_LAMBDA {
       const V u = load(t + j) * factor;
       for (int64_t i = 0; i < in; i++) store(row + i * width + j, u * z[i]);
       store(row + in * width + j, u);
@@ -258,66 +304,64 @@ struct Simulator {
   Copy f, g;
   Point stage[kMaxStages];
   Point at_output;
-  double *x, *k, *y;
+  int64_t ldx;                     // states as whole vectors
+  double *x, *k, *y;               // (ldx); (stages, ldx): slopes of the state; outputs
   int points;
 
-  Simulator(const System& s, Arena& arena, bool jacobian) : s(s) {
-    f = take_copy(arena, s.f);
-    g = take_copy(arena, s.g);
+  Simulator(const System& s, Arena& arena, bool jacobian) : s(s), ldx(whole(s.nx)) {
+    f = take_copy(arena, s.f, s.nx, jacobian);
+    g = take_copy(arena, s.g, s.nx, jacobian);
     points = jacobian ? s.stages : 1;
     for (int i = 0; i < points; i++) stage[i] = take_point(arena, f, jacobian);
     at_output = take_point(arena, g, jacobian);
-    x = arena.take(s.nx);
-    k = arena.take(int64_t(s.stages) * s.nx);
+    x = arena.take(ldx);
+    k = arena.take(s.stages * ldx);
     y = arena.take(s.ny);
   }
 
   void fill(const double* theta) {
-    fill_copy(f, theta);
-    fill_copy(g, theta + parameters(s.f));
+    fill_copy(f, theta, s.rate, s.nx);
+    fill_copy(g, theta + parameters(s.f), nullptr, s.nx);
   }
 
   // The output at the state now, before its limits.
   void output(const double* u) {
-    std::memcpy(at_output.z, x, size_t(s.nx) * 8);
-    if (s.g.n_in > s.nx) std::memcpy(at_output.z + s.nx, u, size_t(s.nu) * 8);
+    for (int64_t r = 0; r < ldx; r += L) store(at_output.z + r, load(x + r));
+    for (int r = s.nx; r < s.g.n_in; r++) at_output.z[r] = u[r - s.nx];
     forward(g, at_output, y);
   }
 
-  // Stage i of a substep of length h: its slope of the state.
+  // Stage i of a substep of length h: its slope of the state. Vectors of states reach beyond them: inputs come later.
   const Point& take_stage(int i, int substep, double h, const double* u, const double* u_next) {
     const Point& p = stage[points > 1 ? i : 0];
-    for (int r = 0; r < s.nx; r++) p.z[r] = x[r];
-    for (int j = 0; j < i; j++) {
-      const double a = h * s.a[i * s.stages + j];
-      if (a == 0.0) continue;
-      for (int r = 0; r < s.nx; r++) p.z[r] += a * k[j * s.nx + r];
+    for (int64_t r = 0; r < ldx; r += L) {
+      V z = load(x + r);
+      for (int j = 0; j < i; j++)
+        if (s.a[i * s.stages + j] != 0.0) z += load(k + j * ldx + r) * (h * s.a[i * s.stages + j]);
+      store(p.z + r, z);
     }
     for (int r = 0; r < s.nu; r++) {
       p.z[s.nx + r] = u[r];
       if (s.hold[r] != 0.0) p.z[s.nx + r] += s.hold[r] * (substep + s.c[i]) / s.substeps * (u_next[r] - u[r]);
     }
-    forward(f, p, k + i * s.nx);
-    for (int r = 0; r < s.nx; r++) k[i * s.nx + r] *= s.rate[r];
+    forward(f, p, k + i * ldx);
     return p;
   }
 
   // Whether the state is still in its bounds after the substep.
   bool advance(double h) {
-    bool fine = true;
-    for (int r = 0; r < s.nx; r++) {
-      double sum = 0.0;
-      for (int i = 0; i < s.stages; i++) sum += s.b[i] * k[i * s.nx + r];
-      x[r] += h * sum;
-      fine = fine && std::fabs(x[r]) < kRunaway;
+    for (int64_t r = 0; r < ldx; r += L) {
+      V sum = V{};
+      for (int i = 0; i < s.stages; i++) sum += load(k + i * ldx + r) * s.b[i];
+      store(x + r, load(x + r) + sum * h);
     }
-    return fine;
+    return in_bounds();
   }
 
   bool in_bounds() const {
-    for (int r = 0; r < s.nx; r++)
-      if (!(std::fabs(x[r]) < kRunaway)) return false;
-    return true;
+    bool fine = true;
+    for (int r = 0; r < s.nx; r++) fine = fine && std::fabs(x[r]) < kRunaway;
+    return fine;
   }
 };
 
@@ -393,29 +437,29 @@ struct Columns {
 };
 
 // sums[row + i][column...] += sum over n of left[n][i] right[n][...]
-template <int MR>
-TAUSID_INLINE void add_block(const double* left, const double* right, int rows, double* sums, int64_t ld) {
-  V s[MR][kVectors];
+template <int MR, int VECTORS>
+void add_block(const double* left, const double* right, int rows, double* sums, int64_t ld) {
+  V s[MR][VECTORS];
 #pragma GCC unroll 8
   for (int i = 0; i < MR; i++)
 #pragma GCC unroll 4
-    for (int j = 0; j < kVectors; j++) s[i][j] = load(sums + i * ld + j * L);
+    for (int j = 0; j < VECTORS; j++) s[i][j] = load(sums + i * ld + j * L);
 #pragma GCC unroll 2
   for (int n = 0; n < rows; n++, left += kPanelColumns, right += kPanelColumns) {
-    V x[kVectors];
+    V x[VECTORS];
 #pragma GCC unroll 4
-    for (int j = 0; j < kVectors; j++) x[j] = load(right + j * L);
+    for (int j = 0; j < VECTORS; j++) x[j] = load(right + j * L);
 #pragma GCC unroll 8
     for (int i = 0; i < MR; i++) {
       V w = broadcast<double>(left[i]);
 #pragma GCC unroll 4
-      for (int j = 0; j < kVectors; j++) s[i][j] += w * x[j];
+      for (int j = 0; j < VECTORS; j++) s[i][j] += w * x[j];
     }
   }
 #pragma GCC unroll 8
   for (int i = 0; i < MR; i++)
 #pragma GCC unroll 4
-    for (int j = 0; j < kVectors; j++) store(sums + i * ld + j * L, s[i][j]);
+    for (int j = 0; j < VECTORS; j++) store(sums + i * ld + j * L, s[i][j]);
 }
 
 // Rows of J in panels, [panel][row][column], and their product.
@@ -433,12 +477,15 @@ struct Rows {
 
   void flush() {
     constexpr int MR = kPanelColumns % kProductRows ? kPanelColumns : kProductRows;
+    constexpr decltype(&add_block<MR, 1>) add[] = {add_block<MR, 1>, add_block<MR, 2>, add_block<MR, kVectors>};
     int64_t ld = columns.width();
     for (int64_t i = 0; i < columns.panels; i++)
       for (int64_t j = 0; j <= i; j++)
-        for (int r = 0; r < kPanelColumns; r += MR)
-          add_block<MR>(block + i * kRows * kPanelColumns + r, block + j * kRows * kPanelColumns, count,
-                        sums + (i * kPanelColumns + r) * ld + j * kPanelColumns, ld);
+        for (int r = 0; r < kPanelColumns && i * kPanelColumns + r < columns.all; r += MR) {
+          const int last = i == j ? (r + MR - 1) / L : kVectors - 1;  // vector with the diagonal
+          add[last](block + i * kRows * kPanelColumns + r, block + j * kRows * kPanelColumns, count,
+                    sums + (i * kPanelColumns + r) * ld + j * kPanelColumns, ld);
+        }
     count = 0;
   }
 };
@@ -463,7 +510,7 @@ struct Sensitivity {
   int64_t ld;               // of S: parameters of f, initial state
   double *S, *S_next;       // (nx, ld)
   int64_t ldx, square;      // of small matrices: their rows are whole vectors
-  double *A, *Jk, *N;         // (nx, ldx); (stages, nx, ldx) twice
+  double *A, *N, *rate;     // (nx, ldx); (stages, nx, ldx); (ldx)
   double *row, *block;
   bool with_theta;
 
@@ -472,13 +519,14 @@ struct Sensitivity {
     ld = padded(columns.of_f + s.nx) + 8;  // vectors reach beyond the end
     S = arena.take(s.nx * ld);
     S_next = arena.take(s.nx * ld);
-    ldx = (s.nx + L - 1) / L * L;
+    ldx = sim.ldx;
     square = s.nx * ldx;
     A = arena.take(square);
-    Jk = arena.take(s.stages * square);
     N = arena.take(s.stages * square);
+    rate = arena.take(ldx);
+    if (rate) std::memcpy(rate, s.rate, size_t(s.nx) * 8);
     row = arena.take(columns.width() + 8);
-    block = arena.take(columns.panels * kRows * kPanelColumns);
+    block = arena.reserve(columns.panels * kRows * kPanelColumns);
   }
 
   void begin(const double* x0) {
@@ -491,36 +539,36 @@ struct Sensitivity {
   // One substep: the state, and S+ = A S + B.
   bool step(int substep, double h, const double* u, const double* u_next) {
     const System& s = sim.s;
-    const int nx = s.nx;
     for (int i = 0; i < s.stages; i++) {
       const Point& p = sim.take_stage(i, substep, h, u, u_next);
-      slopes(sim.f, p, nx);
-      for (int r = 0; r < nx; r++)
-        for (int c = 0; c < nx; c++) Jk[i * square + r * ldx + c] = s.rate[r] * p.dz[r * s.f.n_in + c];
+      slopes(sim.f, p, s.nx);
     }
-    with_states(nx, [&](auto known) { carry<known.value>(h); });
+    with_states(s.nx, [&](auto known) { carry<known.value>(h); });
     double* last = S;
     S = S_next;
     S_next = last;
     return sim.advance(h);
   }
 
-  // S+ = A S + B, some rows at a time. NX states where they are known, so that loops over them unroll.
+  // S+ = A S + B, row by row. NX states where they are known, so that loops over them unroll.
   template <int NX>
   void carry(double h) {
     const System& s = sim.s;
-    for (int i = s.stages - 1; i >= 0; i--) {  // N_i = h (b_i I + sum over later stages m of a_mi N_m dk_m/dx)
+    const Point* p = sim.stage;
+    // N_i = h (b_i I + sum over later stages m of a_mi N_m dk_m/dx) rate: the rate is in the columns already.
+    for (int i = s.stages - 1; i >= 0; i--) {
       double* n = N + i * square;
       set_diagonal(n, h * s.b[i]);
       for (int m = i + 1; m < s.stages; m++)
-        if (s.a[m * s.stages + i] != 0.0) add_product<NX>(n, h * s.a[m * s.stages + i], N + m * square, Jk + m * square);
+        if (s.a[m * s.stages + i] != 0.0) add_product<NX>(n, h * s.a[m * s.stages + i], N + m * square, p[m].dz);
+      for (int64_t q = 0; q < square; q += ldx)
+        for (int64_t c = 0; c < ldx; c += L) store(n + q + c, load(n + q + c) * load(rate + c));
     }
     set_diagonal(A, 1.0);
-    for (int i = 0; i < s.stages; i++) add_product<NX>(A, 1.0, N + i * square, Jk + i * square);
-    constexpr int R = NX == 0 ? 1 : NX < 4 ? NX : NX % 2 ? 1 : 2;
-    for (int r = 0; r < s.nx; r += R)
-      if (s.stages == 4) carry_rows<R, NX, 4>(r);
-      else carry_rows<R, NX, 0>(r);
+    for (int i = 0; i < s.stages; i++) add_product<NX>(A, 1.0, N + i * square, p[i].dz);
+    for (int r = 0; r < s.nx; r++)
+      if (s.stages == 4) carry_row<NX, 4>(r);
+      else carry_row<NX, 0>(r);
   }
 
   void set_diagonal(double* matrix, double value) const {
@@ -540,44 +588,33 @@ struct Sensitivity {
       }
   }
 
-  // R rows of S+ from `first` on: B = sum over stages i and outputs o of N_i rate_o dk_i,o/dtheta. NX states and ST stages
-  // where they are known, so that loops over them unroll.
-  template <int R, int NX, int ST>
-  void carry_rows(int first) {
+  // A row of S+: B = sum over stages i and outputs o of N_i rate_o dk_i,o/dtheta. NX states and ST stages where they are
+  // known, so that loops over them unroll.
+  template <int NX, int ST>
+  void carry_row(int r) {
     const int nx = NX ? NX : sim.s.nx, stages = ST ? ST : sim.s.stages;
     constexpr int kStages = ST ? ST : kMaxStages;
     const Net& n = sim.s.f;
     const Copy& f = sim.f;
     const Point* p = sim.stage;
-    V by[R][NX ? NX : 1];
-    for (int r = 0; r < R; r++)
-      for (int c = 0; c < NX; c++) by[r][c] = broadcast<double>(A[(first + r) * ldx + c]);
-    const auto carried = [&](int64_t q, V(&sum)[R]) TAUSID_LAMBDA {
-      for (int r = 0; r < R; r++) sum[r] = V{};
-      for (int c = 0; c < nx; c++) {
-        const V s = load(S + c * ld + q);
-        for (int r = 0; r < R; r++) sum[r] += s * (NX ? by[r][c] : broadcast<double>(A[(first + r) * ldx + c]));
-      }
+    const double *a = A + r * ldx, *from = S;
+    double* to = S_next + r * ld;
+    V by[NX ? NX : 1];
+    for (int c = 0; c < NX; c++) by[c] = broadcast<double>(a[c]);
+    const auto carried = [&](int64_t q) TAUSID_LAMBDA {
+      V sum = V{};
+      for (int c = 0; c < nx; c++) sum += load(from + c * ld + q) * (NX ? by[c] : broadcast<double>(a[c]));
+      return sum;
     };
-    const auto write = [&](int64_t q, const V(&sum)[R]) TAUSID_LAMBDA {
-      for (int r = 0; r < R; r++) store(S_next + (first + r) * ld + q, sum[r]);
-    };
-    const auto left = [&](int r, int i, int o) TAUSID_LAMBDA {
-      return broadcast<double>(N[i * square + (first + r) * ldx + o] * sim.s.rate[o]);
-    };
+    const auto left = [&](int i, int o) TAUSID_LAMBDA { return broadcast<double>(N[i * square + r * ldx + o]); };
     int64_t at = 0;
     for (int o = 0; with_theta && o < nx; o++, at += f.nf) {
-      V w[R][kStages];
-      for (int r = 0; r < R; r++)
-        for (int i = 0; i < stages; i++) w[r][i] = left(r, i, o);
+      V w[kStages];
+      for (int i = 0; i < stages; i++) w[i] = left(i, o);
       for (int64_t j = 0; j < f.nf; j += L) {
-        V sum[R];
-        carried(at + j, sum);
-        for (int i = 0; i < stages; i++) {
-          const V x = load(p[i].features + j);
-          for (int r = 0; r < R; r++) sum[r] += x * w[r][i];
-        }
-        write(at + j, sum);
+        V sum = carried(at + j);
+        for (int i = 0; i < stages; i++) sum += load(p[i].features + j) * w[i];
+        store(to + at + j, sum);
       }
     }
     int64_t in = n.n_in;
@@ -585,34 +622,26 @@ struct Sensitivity {
       const int64_t width = n.width[l];
       const double* z[kStages];
       for (int i = 0; i < stages; i++) z[i] = l ? p[i].a[l - 1] : p[i].z;
-      each_vector(width, [&](int64_t j) {
-        V u[R][kStages];
-        for (int r = 0; r < R; r++)
-          for (int i = 0; i < stages; i++) u[r][i] = V{};
-        for (int o = 0; o < nx; o++)
-          for (int i = 0; i < stages; i++) {
-            const V t = load(p[i].t[l] + o * f.ld[l] + j);
-            for (int r = 0; r < R; r++) u[r][i] += t * left(r, i, o);
-          }
-        for (int64_t c = 0; c <= in; c++) {
-          const int64_t q = at + c * width + j;
-          V sum[R];
-          carried(q, sum);
-          for (int i = 0; i < stages; i++) {
-            const V x = broadcast<double>(c < in ? z[i][c] : 1.0);
-            for (int r = 0; r < R; r++) sum[r] += u[r][i] * x;
-          }
-          write(q, sum);
+      each_vector(width, [&](int64_t j) TAUSID_LAMBDA {
+        V u[kStages];
+        for (int i = 0; i < stages; i++) {
+          u[i] = V{};
+          for (int o = 0; o < nx; o++) u[i] += load(p[i].t[l] + o * f.ld[l] + j) * left(i, o);
         }
+        int64_t q = at + j;
+        for (int64_t c = 0; c < in; c++, q += width) {
+          V sum = carried(q);
+          for (int i = 0; i < stages; i++) sum += u[i] * z[i][c];
+          store(to + q, sum);
+        }
+        V sum = carried(q);
+        for (int i = 0; i < stages; i++) sum += u[i];
+        store(to + q, sum);
       });
       at += (in + 1) * width;
       in = width;
     }
-    for (int64_t q = columns.of_f; q < columns.of_f + nx; q += L) {
-      V sum[R];
-      carried(q, sum);
-      write(q, sum);
-    }
+    for (int64_t q = columns.of_f; q < columns.of_f + nx; q += L) store(to + q, carried(q));
   }
 
   // The part of the row of J for the parameters of f: sum over states c of w dz_c S_c.
@@ -633,7 +662,7 @@ struct Sensitivity {
     if (at_limit) {
       std::memset(row, 0, size_t(columns.all) * 8);
     } else {
-      const double* dz = sim.at_output.dz + int64_t(o) * sim.s.g.n_in;
+      const double* dz = sim.at_output.dz + o * ldx;
       if (with_theta) {
         with_states(nx, [&](auto known) { state_parameters<known.value>(w, dz); });
         gradient(sim.g, sim.at_output, o, w, row + columns.of_f);

@@ -187,6 +187,9 @@ def _check_trust(run: Run) -> Iterator[Check]:
     level = GOOD if distance <= AGREE else NOTE if distance <= DISAGREE else BAD
     told = f"{members} models trained independently agree within {share(distance)} of the outputs' standard deviation"
     yield Check(level, f"{told} on inputs like those of the training data.")
+    if trust.get("doubt") is not None:
+        yield Check(NOTE, "The model is linear: nonlinear ones have a lower held-out error, but do not agree on what "
+                            "they add to it.")  # fmt: skip
 
 
 def _check_training(run: Run) -> Check:
