@@ -160,15 +160,17 @@ def test_networks_have_as_many_states_as_the_simplest_good_linear_model():
     assert tried[0].structure.nx == task.problem.recipe.structure.nx
 
 
-def test_still_more_states_are_tried_where_two_more_were_better():
-    task = make_task()
-    order, recipe = task.problem.recipe.structure.order, task.problem.recipe
-    sizes = {
-        nx: [more.structure.nx for more in larger_candidates(task, recipe.with_structure(nx=nx), 99)]
-        for nx in (order, order + 1, order + 2, 2 * order + 2)
-    }
-    assert sizes == {order: [], order + 1: [], order + 2: [order + 3, order + 4], 2 * order + 2: []}
-    assert larger_candidates(task, recipe.with_structure(nx=order + 2), order + 2) == []
+def test_states_are_added_as_long_as_more_of_them_are_better():
+    task = make_task(wiener_record(1000))
+    recipe = task.problem.recipe
+    sizes = [more.structure.nx for more in larger_candidates(task, recipe.with_structure(nx=3), 99)]
+    assert sizes == [4, 5]
+    assert larger_candidates(task, recipe.with_structure(nx=3), 3) == []
+    # Each state up to the ninth halves the error; two at a time are tried, until neither of them is better.
+    told = Told(task, lambda recipe, fold: 0.9 if is_linear(recipe) else 0.5 ** min(recipe.structure.order, 9))
+    best = _race(task, told, 1)[0]
+    tried = {job.recipe.structure.order for job in told.done}
+    assert best.structure.order == 9 and max(tried) == 11
 
 
 def test_nonlinear_candidates_are_tried_with_less_decay():

@@ -113,10 +113,10 @@ def with_less_decay(task: Task, recipes: Sequence[Recipe]) -> list[Recipe]:
 
 
 def larger_candidates(task: Task, best: Recipe, most_states: int) -> list[Recipe]:
-    """The best candidate with still more states, where two more than the linear approximation has were better."""
-    n, nx = task.problem.recipe.structure.order, best.structure.order
-    if not is_searched(task) or task.asked.structure.nx != AUTO or not n + 2 <= nx < 2 * n + 2:
+    """The best candidate with one and with two more states, as modes come in pairs."""
+    if not is_searched(task) or task.asked.structure.nx != AUTO:
         return []
+    nx = best.structure.order
     return [best.with_structure(nx=more) for more in (nx + 1, nx + 2) if more <= most_states]
 
 
