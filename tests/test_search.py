@@ -758,6 +758,9 @@ def test_a_nonlinear_model_must_be_better_in_most_folds():
     assert not _clearly_better(curves(0.185, 0.184, 0.185, 0.185), linear)  # less than 10 %
     assert not _clearly_better(curves(0.02, 0.03, 0.1, 0.5), linear)  # by much, but far worse in one of them
     assert not _clearly_better(curves(0.01, 0.1, 0.21, 0.21), linear)  # by much, but in half of them
+    uneven = curves(0.6, 0.2, 0.2, 0.2)  # the first fold shows what the others do not
+    assert _clearly_better(curves(0.7, 0.1, 0.1, 0.1), uneven)  # as far off there, and better elsewhere
+    assert not _clearly_better(curves(0.95, 0.05, 0.05, 0.05), uneven)  # half as much again
     assert _clearly_better(curves(0.17), curves(0.2))
     assert _clearly_better(curves(0.19), curves(np.inf))
 

@@ -36,8 +36,9 @@ from tausid.training.run_state import RunState, Status
 from tausid.training.trials import Trials
 
 # A nonlinear model must have a held-out error lower than the linear one's by this factor, and in most folds: a few
-# percent of four folds are chance, and what is nonlinear may go anywhere outside the data.
-BETTER = 0.9
+# percent of four folds are chance, and what is nonlinear may go anywhere outside the data. In no fold it may be worse by
+# the second factor, unless it is better over all of them together.
+BETTER, FAR_WORSE = 0.9, 1.5
 # Candidates whose held-out error is the lowest one but for this factor are as good.
 AS_GOOD = 0.98
 # Candidates within this factor of the best held-out error may take part in the final fits. Those do whose error and
@@ -129,11 +130,8 @@ def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
     best = [kind for kind in kinds if trials.of(kind).lowest <= CLOSE * trials.of(kinds[0]).lowest][:KINDS_TO_VARY]
     varied = [*resized_candidates(task, best, trials.most_states, unknown=unknown), *with_less_decay(task, best)]
     ranking = _rank(trials, [*linear, *ranking, *trials.race(varied)])
-    while more := _further(task, trials, ranking):
-        trials.race(more)
-        ranking = _rank(trials, [*ranking, *more])
-        if ranking[0] not in more or trials.session.interrupted.is_set():
-            break
+    while not trials.session.interrupted.is_set() and (more := _further(task, trials, ranking[0])):
+        ranking = _rank(trials, [*ranking, *trials.race(more)])
     return [] if trials.session.interrupted.is_set() else ranking
 
 
@@ -145,11 +143,12 @@ def _states(task: Task, trials: Trials, linear: Sequence[Recipe]) -> int:
     return max(fewest, task.problem.recipe.structure.order)
 
 
-def _further(task: Task, trials: Trials, ranking: Sequence[Recipe]) -> list[Recipe]:
-    """What may still be better than the best one, and was not tried."""
-    best = ranking[:1]
-    more = [*with_less_decay(task, best), *(r for b in best for r in larger_candidates(task, b, trials.most_states))]
-    return [recipe for recipe in more if not trials.tried(recipe)]
+def _further(task: Task, trials: Trials, best: Recipe) -> list[Recipe]:
+    """What may still be better than the best one, and was not tried: more states, and then less decay."""
+    for more in (larger_candidates(task, best, trials.most_states), with_less_decay(task, [best])):
+        if new := [recipe for recipe in more if not trials.tried(recipe)]:
+            return new
+    return []
 
 
 def _rank(trials: Trials, recipes: Sequence[Recipe]) -> list[Recipe]:
@@ -180,13 +179,15 @@ def _finalists(trials: Trials, ranking: Sequence[Recipe]) -> list[Recipe]:
 
 
 def _clearly_better(best: FoldCurves, linear: FoldCurves) -> bool:
-    """Whether the lowest held-out error is below the linear model's, in most folds, and over all of them together: a
-    model that is far better in some and far worse in one is not to be trusted."""
+    """Whether the lowest held-out error is below the linear model's, in most folds, and over all of them together or
+    in none far above: a model that is far better in some and far worse in one is not to be trusted."""
     if not np.isfinite(linear.lowest):
         return True
-    won = sum(a < b for a, b in zip(best.at_best, linear.at_best, strict=True))
-    together = float(np.mean(np.square(best.at_best))) < float(np.mean(np.square(linear.at_best)))
-    return max(best.lowest, NEGLIGIBLE) < BETTER * linear.lowest and 2 * won > len(best.scores) and together
+    errors, of_linear = np.array(best.at_best), np.maximum(linear.at_best, NEGLIGIBLE)
+    most = 2 * np.count_nonzero(errors < of_linear) > len(errors)
+    together = bool(np.sum(errors**2) < np.sum(of_linear**2))
+    near = bool(np.all(errors < FAR_WORSE * of_linear))
+    return max(best.lowest, NEGLIGIBLE) < BETTER * linear.lowest and most and (together or near)
 
 
 def _second_choices(trials: Trials, ranking: Sequence[Recipe], finalists: Sequence[Recipe]) -> list[Recipe]:
