@@ -36,8 +36,8 @@ from tausid.training.run_state import RunState, Status
 from tausid.training.trials import Trials
 
 # A nonlinear model must have a held-out error lower than the linear one's by this factor, and in most folds: a few
-# percent of four folds are chance, and what is nonlinear may go anywhere outside the data. In no fold it may be worse by
-# the second factor, unless it is better over all of them together.
+# percent of four folds are chance, and what is nonlinear may go anywhere outside the data. In no fold may it be
+# worse by the second factor, unless it is better over all of them together.
 BETTER, FAR_WORSE = 0.9, 1.5
 # Candidates whose held-out error is the lowest one but for this factor are as good.
 AS_GOOD = 0.98
