@@ -14,11 +14,8 @@ from tausid.training.limits import describe_limits
 from tausid.training.parts import Adam, FromLinear
 from tausid.training.problem import Problem
 from tausid.training.recipe import Recipe
-from tausid.training.result import FitResult, FoldCurves, HistoryRow, Trust
+from tausid.training.result import FAR_APART, FitResult, FoldCurves, HistoryRow, Trust
 from tausid.training.run_state import RunState, Status
-
-# Share of the outputs' deviation that fits lie apart, beyond which their median is better than one of them.
-FAR_APART = 0.1
 
 
 def make_result(

@@ -10,6 +10,9 @@ from tausid.display import html_table
 from tausid.model.ensembles import AnyModel
 from tausid.training.recipe import Recipe
 
+# Share of the outputs' deviation that fits lie apart, beyond which their median is better than one of them.
+FAR_APART = 0.1
+
 
 @dataclass(frozen=True)
 class HistoryRow:

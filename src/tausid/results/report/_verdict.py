@@ -15,6 +15,7 @@ from tausid.results.report._html import number, share
 from tausid.results.residuals import ResidualTest
 from tausid.results.runs import Experiment, Run
 from tausid.training.parts import Adam
+from tausid.training.result import FAR_APART
 from tausid.training.run_state import Status
 
 # Least fit in percent for each word. A fit of 85 % leaves an error of 15 % of the output's deviation.
@@ -27,8 +28,8 @@ GAP = 1.5
 ALARM = 2.0
 # A best step within this share of the last one means that training may not have ended.
 UNFINISHED = 0.05
-# Models that agree within this share of the outputs' standard deviation are trusted, and beyond that one are not.
-AGREE, DISAGREE = 0.1, 0.3
+# Models that lie further apart than this share of the outputs' standard deviation are not trusted.
+DISAGREE = 0.3
 
 
 class Level(StrEnum):
@@ -184,7 +185,7 @@ def _check_trust(run: Run) -> Iterator[Check]:
     distance, members = trust.get("distance"), trust.get("members")
     if distance is None:
         return
-    level = GOOD if distance <= AGREE else NOTE if distance <= DISAGREE else BAD
+    level = GOOD if distance <= FAR_APART else NOTE if distance <= DISAGREE else BAD
     told = f"{members} models trained independently agree within {share(distance)} of the outputs' standard deviation"
     yield Check(level, f"{told} on inputs like those of the training data.")
     if trust.get("doubt") is not None:
