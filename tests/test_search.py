@@ -163,14 +163,21 @@ def test_networks_have_as_many_states_as_the_simplest_good_linear_model():
 def test_states_are_added_as_long_as_more_of_them_are_better():
     task = make_task(wiener_record(1000))
     recipe = task.problem.recipe
-    sizes = [more.structure.nx for more in larger_candidates(task, recipe.with_structure(nx=3), 99)]
-    assert sizes == [4, 5]
-    assert larger_candidates(task, recipe.with_structure(nx=3), 3) == []
-    # Each state up to the ninth halves the error; two at a time are tried, until neither of them is better.
-    told = Told(task, lambda recipe, fold: 0.9 if is_linear(recipe) else 0.5 ** min(recipe.structure.order, 9))
-    best = _race(task, told, 1)[0]
-    tried = {job.recipe.structure.order for job in told.done}
-    assert best.structure.order == 9 and max(tried) == 11
+    most = 2 * recipe.structure.order + 2
+    more = larger_candidates(task, recipe.with_structure(nx=most - 2), 99)
+    assert [(r.structure.nx, r.structure.nonlinear_g) for r in more] == [
+        (most - 1, False),
+        (most, False),
+        (most - 2, True),
+    ]
+    (of_g,) = larger_candidates(task, recipe.with_structure(nx=most), 99)  # twice the linear approximation's, and two
+    assert of_g.structure.nx == most and of_g.structure.nonlinear_g
+    assert larger_candidates(task, LINEAR.apply(recipe, most), 99) == []
+    assert larger_candidates(task, recipe.with_structure(nx=3, nonlinear_g=True), 4)[0].structure.nx == 4
+    for best in (most - 2, most):  # states up to these halve the error; two more are tried
+        told = Told(task, lambda r, fold, best=best: 0.9 if is_linear(r) else 0.5 ** min(r.structure.order, best))
+        assert _race(task, told, 1)[0].structure.order == best
+        assert max(job.recipe.structure.order for job in told.done) == most
 
 
 def test_nonlinear_candidates_are_tried_with_less_decay():

@@ -113,11 +113,17 @@ def with_less_decay(task: Task, recipes: Sequence[Recipe]) -> list[Recipe]:
 
 
 def larger_candidates(task: Task, best: Recipe, most_states: int) -> list[Recipe]:
-    """The best candidate with one and with two more states, as modes come in pairs."""
-    if not is_searched(task) or task.asked.structure.nx != AUTO:
+    """The best candidate with one and with two more states, as modes come in pairs, up to two more than twice those of
+    the linear approximation; and with a nonlinear g."""
+    if not is_searched(task):
         return []
-    nx = best.structure.order
-    return [best.with_structure(nx=more) for more in (nx + 1, nx + 2) if more <= most_states]
+    structure, found = best.structure, []
+    if task.asked.structure.nx == AUTO:
+        most = min(most_states, 2 * task.problem.recipe.structure.order + 2)
+        found = [best.with_structure(nx=nx) for nx in (structure.order + 1, structure.order + 2) if nx <= most]
+    if structure.network == "mlp" and structure.hidden and task.asked.structure.nonlinear_g == AUTO:
+        found.append(best.with_structure(nonlinear_g=True))
+    return found
 
 
 def is_linear(recipe: Recipe) -> bool:

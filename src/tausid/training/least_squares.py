@@ -150,6 +150,7 @@ def expected_gain(
     return along + damping * float(held + ((_diagonal(normal.K) + FLOOR) * x0**2).sum())
 
 
+@np.errstate(over="ignore", invalid="ignore")  # where a trajectory runs away: there is no step then
 def solve(normal: Normal, damping: float) -> tuple[Float[np.ndarray, "P"], Float[np.ndarray, "B nx"]] | None:
     """The damped step; the initial states are eliminated first. None where rounding leaves no minimum."""
     P, states = len(normal.h), normal.k.size

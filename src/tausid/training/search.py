@@ -184,10 +184,11 @@ def _clearly_better(best: FoldCurves, linear: FoldCurves) -> bool:
     if not np.isfinite(linear.lowest):
         return True
     errors, of_linear = np.array(best.at_best), np.maximum(linear.at_best, NEGLIGIBLE)
-    most = 2 * np.count_nonzero(errors < of_linear) > len(errors)
-    together = bool(np.sum(errors**2) < np.sum(of_linear**2))
-    near = bool(np.all(errors < FAR_WORSE * of_linear))
-    return max(best.lowest, NEGLIGIBLE) < BETTER * linear.lowest and most and (together or near)
+    if not max(best.lowest, NEGLIGIBLE) < BETTER * linear.lowest:
+        return False
+    most = np.count_nonzero(errors < of_linear) > len(errors) / 2
+    together = np.sum(errors**2) < np.sum(of_linear**2)
+    return bool(most and (together or np.all(errors < FAR_WORSE * of_linear)))
 
 
 def _second_choices(trials: Trials, ranking: Sequence[Recipe], finalists: Sequence[Recipe]) -> list[Recipe]:
