@@ -174,6 +174,10 @@ def test_states_are_added_as_long_as_more_of_them_are_better():
     assert of_g.structure.nx == most and of_g.structure.nonlinear_g
     assert larger_candidates(task, LINEAR.apply(recipe, most), 99) == []
     assert larger_candidates(task, recipe.with_structure(nx=3, nonlinear_g=True), 4)[0].structure.nx == 4
+    cubic = recipe.with_structure(network="polynomial", nx=4)  # 4 states and an input have 50 monomials, 5 have 77
+    roomy = dataclasses.replace(task, problem=dataclasses.replace(task.problem, recipe=recipe.with_structure(nx=9)))
+    assert larger_candidates(roomy, cubic, 99) == []
+    assert [r.structure.nx for r in larger_candidates(roomy, cubic.with_structure(nx=2), 99)] == [3, 4]
     for best in (most - 2, most):  # states up to these halve the error; two more are tried
         told = Told(task, lambda r, fold, best=best: 0.9 if is_linear(r) else 0.5 ** min(r.structure.order, best))
         assert _race(task, told, 1)[0].structure.order == best

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
 
@@ -74,8 +74,9 @@ def first_candidates(task: Task, nx: int | None = None) -> list[Recipe]:
     if not is_searched(task):
         return [recipe]
     order = nx or recipe.structure.order
-    kinds = [LINEAR, *(kind for kind in KINDS if _is_open(task, kind, order))]
-    return _distinct(kind.apply(recipe, order) for kind in kinds)
+    kinds = (LINEAR, *(kind for kind in KINDS if _is_open(task, kind)))
+    found = dict.fromkeys(kind.apply(recipe, order) for kind in kinds)
+    return [recipe for recipe in found if _is_small(task, recipe)]
 
 
 def linear_candidates(task: Task, most_states: int) -> list[Recipe]:
@@ -99,7 +100,7 @@ def resized_candidates(task: Task, best: Sequence[Recipe], most_states: int, *, 
         sizes = {n - 1, (n + 1) // 2, n + 1, task.problem.recipe.structure.order}
         sizes |= set(range(1, USUAL_STATES)) if unknown else set()
         found += [recipe.with_structure(nx=nx) for nx in sorted(sizes - {0, n}) if nx <= max(most_states, 1)]
-    return found
+    return [recipe for recipe in found if _is_small(task, recipe)]
 
 
 def with_less_decay(task: Task, recipes: Sequence[Recipe]) -> list[Recipe]:
@@ -123,7 +124,7 @@ def larger_candidates(task: Task, best: Recipe, most_states: int) -> list[Recipe
         found = [best.with_structure(nx=nx) for nx in (structure.order + 1, structure.order + 2) if nx <= most]
     if structure.network == "mlp" and structure.hidden and task.asked.structure.nonlinear_g == AUTO:
         found.append(best.with_structure(nonlinear_g=True))
-    return found
+    return [recipe for recipe in found if _is_small(task, recipe)]
 
 
 def is_linear(recipe: Recipe) -> bool:
@@ -145,15 +146,16 @@ def describe(structure: Structure) -> str:
     return f"{states}, {network}, {'f and g' if structure.nonlinear_g else 'f'} nonlinear"
 
 
-def _is_open(task: Task, kind: Kind, nx: int) -> bool:
-    """Whether what was asked for leaves room for a kind with so many states."""
+def _is_open(task: Task, kind: Kind) -> bool:
+    """Whether what was asked for leaves room for a kind."""
     asked = task.asked.structure
-    n_in = nx + task.problem.initial_model.state_space.nu
-    if kind.network == "polynomial" and comb(n_in + asked.degree, asked.degree) - n_in - 1 > MOST_MONOMIALS:
-        return False
     open_activation = kind.network == "polynomial" or asked.activation in (AUTO, kind.activation)
     return asked.network in (AUTO, kind.network) and open_activation and asked.nonlinear_g in (AUTO, kind.nonlinear_g)
 
 
-def _distinct(recipes: Iterator[Recipe]) -> list[Recipe]:
-    return list(dict.fromkeys(recipes))
+def _is_small(task: Task, recipe: Recipe) -> bool:
+    """Whether polynomials have few monomials: those of more states take ever longer."""
+    structure = recipe.structure
+    n_in = structure.order + task.problem.initial_model.state_space.nu
+    monomials = comb(n_in + structure.degree, structure.degree) - n_in - 1
+    return structure.network != "polynomial" or monomials <= MOST_MONOMIALS
