@@ -90,17 +90,20 @@ def linear_candidates(task: Task, most_states: int) -> list[Recipe]:
 
 
 def resized_candidates(task: Task, best: Sequence[Recipe], most_states: int, *, unknown: bool = False) -> list[Recipe]:
-    """The best kinds with fewer states, as a linear model takes some for what is nonlinear, with one more, and with as
-    many as the linear approximation has; with all small numbers where that is `unknown`, as no linear model fits."""
-    if not is_searched(task) or task.asked.structure.nx != AUTO:
+    """The best kinds with fewer states, as a linear model takes some for what is nonlinear, and with as many as the
+    linear approximation has; with all small numbers where that is `unknown`, as no linear model fits. And all kinds
+    with one more state: which is the best one depends on how many there are."""
+    if not is_searched(task) or task.asked.structure.nx != AUTO or not best:
         return []
     found = []
     for recipe in best:
         n = recipe.structure.order
-        sizes = {n - 1, (n + 1) // 2, n + 1, task.problem.recipe.structure.order}
+        sizes = {n - 1, (n + 1) // 2, task.problem.recipe.structure.order}
         sizes |= set(range(1, USUAL_STATES)) if unknown else set()
         found += [recipe.with_structure(nx=nx) for nx in sorted(sizes - {0, n}) if nx <= max(most_states, 1)]
-    return [recipe for recipe in found if _is_small(task, recipe)]
+    more = best[0].structure.order + 1
+    found += [recipe for recipe in first_candidates(task, more) if more <= most_states and not is_linear(recipe)]
+    return [recipe for recipe in dict.fromkeys(found) if _is_small(task, recipe)]
 
 
 def with_less_decay(task: Task, recipes: Sequence[Recipe]) -> list[Recipe]:
