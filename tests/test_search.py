@@ -117,18 +117,22 @@ def test_polynomials_of_many_states_are_not_tried():
     assert "polynomial" not in names and "mlp" in names
 
 
-def test_the_best_kind_is_tried_with_other_numbers_of_states():
+def test_the_best_kind_is_tried_with_fewer_states_and_all_kinds_with_one_more():
     task = make_task()
     order = task.problem.recipe.structure.order
     _, *others = first_candidates(task)
     found = resized_candidates(task, [others[3]], most_states=9)
-    assert {kinds_of(recipe) for recipe in found} == {kinds_of(others[3])}
-    sizes = {order + 1, order - 1, (order + 1) // 2} - {0, order}
-    assert {recipe.structure.nx for recipe in found} == sizes and len(set(found)) == len(found) == len(sizes)
+    larger = [recipe for recipe in found if recipe.structure.nx > order]
+    smaller = [recipe for recipe in found if recipe.structure.nx < order]
+    assert larger == [kind.with_structure(nx=order + 1) for kind in others]
+    assert {kinds_of(recipe) for recipe in smaller} == {kinds_of(others[3])}
+    assert {recipe.structure.nx for recipe in smaller} == {order - 1, (order + 1) // 2} - {0, order}
+    assert len(set(found)) == len(found) == len(larger) + len(smaller)
     # Around as many as it has, and with as many as the linear approximation has.
-    larger = resized_candidates(task, first_candidates(task, order + 4)[1:2], most_states=99)
-    assert {recipe.structure.nx for recipe in larger} == {order + 5, order + 3, (order + 5) // 2, order}
+    found = resized_candidates(task, first_candidates(task, order + 4)[1:2], most_states=99)
+    assert {recipe.structure.nx for recipe in found} == {order + 5, order + 3, (order + 5) // 2, order}
     assert not any(recipe.structure.nx > order for recipe in resized_candidates(task, others, most_states=order))
+    assert resized_candidates(task, [], 9) == []
     given = make_task(settings={"structure.nx": 2})
     assert resized_candidates(given, first_candidates(given), 9) == []
     # Where no linear model fits, all small numbers of states are tried.
