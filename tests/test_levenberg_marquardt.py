@@ -15,7 +15,7 @@ from tausid.model.tau import Tau
 from tausid.training import levenberg_marquardt
 from tausid.training.fitting import change_recipe
 from tausid.training.holdout import Split, cut_folds, stretch
-from tausid.training.jobs import endures
+from tausid.training.jobs import endures, lasts
 from tausid.training.levenberg_marquardt import VALIDATED
 from tausid.training.outcome import advise_ensemble, describe_trust, make_result
 from tausid.training.parts import Folds, Given, LastShare, PaperTestHalf
@@ -161,6 +161,17 @@ def test_a_structure_that_runs_away_with_larger_inputs_does_not_endure():
     f = dataclasses.replace(model.state_space.f, coefficients=np.zeros_like(model.state_space.f.coefficients))
     tame = dataclasses.replace(model.state_space, f=f)
     assert endures(dataclasses.replace(model, state_space=tame), [record])
+
+
+@pytest.mark.parametrize(("growth", "stays"), [(-3.0, True), (0.0, True), (0.1, True), (1.0, False)])
+def test_a_mode_that_grows_with_each_record_runs_away_in_the_end(growth, stays):
+    """An integral of the inputs may grow, and so may what a record says too little of."""
+    record = oscillator_record(200)
+    model = quick_fit(record, {"structure.hidden": (), "holdout": "none"}, nx=1).model
+    seconds = record.t[-1] - record.t[0]
+    f = dataclasses.replace(model.state_space.f, linear=np.array([[growth * model.tau / seconds, 1.0]]))
+    changed = dataclasses.replace(model, state_space=dataclasses.replace(model.state_space, f=f))
+    assert changed.simulate(record).status == "ok" and lasts(changed, [record]) == stays
 
 
 def test_the_order_is_that_of_the_linear_approximation():

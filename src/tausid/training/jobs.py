@@ -13,6 +13,7 @@ import numpy as np
 from tausid.data.records import Record
 from tausid.errors import DataError
 from tausid.model.arrays import named_arrays
+from tausid.model.initial import FreeState
 from tausid.model.model import Model
 from tausid.training.candidates import describe
 from tausid.training.checkpoint import StoredTrial
@@ -24,6 +25,9 @@ from tausid.training.run_state import RunState, Status
 
 # Inputs this much larger than the held-out ones must not make a model diverge, as polynomials may out of range.
 LARGER_INPUTS = 1.5
+# Where the inputs of training are repeated so often, those of so many samples of a record, no output may be so many
+# deviations away: a record may be too short to show that a slow mode grows.
+REPEATED, REPEATED_SAMPLES, RUNAWAY = 8, 4096, 100.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +88,27 @@ def endures(model: Model, records: Sequence[Record]) -> bool:
     mean = model.scaling.u_mean
     larger = [dataclasses.replace(record, u=mean + LARGER_INPUTS * (record.u - mean)) for record in records]
     return all(model.simulate(record, throw=False).status == "ok" for record in larger)
+
+
+def lasts(model: Model, records: Sequence[Record]) -> bool:
+    """Whether simulations do not run away where the inputs of training are repeated; integrals of them may grow.
+
+    A model with an encoder is not asked: its state at the start is not known without outputs.
+    """
+    initial = model.state_space.initial
+    if not isinstance(initial, FreeState):
+        return True
+    x0 = np.asarray(initial.expected, float)
+    runs = (model.simulate(_repeated(record), x0=x0, throw=False) for record in records)
+    return all(np.all(np.abs(model.scaling.normalize_y(run.y)) <= RUNAWAY) for run in runs)
+
+
+def _repeated(record: Record) -> Record:
+    """The first samples of a record `REPEATED` times, one after the other."""
+    part = record.part(0, min(len(record), REPEATED_SAMPLES))
+    u, y = (np.tile(array, (REPEATED, 1)) for array in (part.u, part.y))
+    steps = np.tile(np.append(np.diff(part.t), part.ts), REPEATED)
+    return dataclasses.replace(part, u=u, y=y, t=np.cumsum(steps))
 
 
 def finished(problem: Problem, run: RunState, began: float) -> Trial:

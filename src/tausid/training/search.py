@@ -95,6 +95,9 @@ def _search(task: Task, trials: Trials, members: int) -> Found:
     count = max(_affordable(task) if is_searched(task) else 1, members)
     raced = trials.splits and (is_searched(task) or isinstance(task.problem.recipe.holdout, Folds))
     ranking = _race(task, trials, count) if raced else []
+    if ranking and trials.must_last and not np.isfinite(trials.of(ranking[0]).lowest):
+        trials.must_last = False
+        ranking = _race(task, trials, count)
     finalists = [task.problem.recipe] if not raced else _finalists(trials, ranking) if ranking else []
     fits = _final_fits(trials, finalists, count)
     sound = _sound(trials, fits)
@@ -121,7 +124,7 @@ def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
     folds, later = len(trials.splits), final_fits + (4 * len(trials.splits) if is_searched(task) else 0)
     trials.progress.final_fits = final_fits
     trials.progress.to_come = later + folds * len(KINDS)
-    linear = trials.race(linear_candidates(task, trials.most_states))
+    linear = _grow(task, trials, trials.race(linear_candidates(task, trials.most_states)))
     unknown = not linear or not trials.of(linear[0]).lowest < SAYS_NOTHING
     trials.progress.to_come = later
     ranking = trials.race(first_candidates(task, None if unknown else _states(task, trials, linear)))
@@ -129,10 +132,15 @@ def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
     kinds = [recipe for recipe in ranking if not is_linear(recipe)]
     best = [kind for kind in kinds if trials.of(kind).lowest <= CLOSE * trials.of(kinds[0]).lowest][:KINDS_TO_VARY]
     varied = [*resized_candidates(task, best, trials.most_states, unknown=unknown), *with_less_decay(task, best)]
-    ranking = _rank(trials, [*linear, *ranking, *trials.race(varied)])
-    while not trials.session.interrupted.is_set() and (more := _further(task, trials, ranking[0])):
-        ranking = _rank(trials, [*ranking, *trials.race(more)])
+    ranking = _grow(task, trials, _rank(trials, [*linear, *ranking, *trials.race(varied)]))
     return [] if trials.session.interrupted.is_set() else ranking
+
+
+def _grow(task: Task, trials: Trials, ranking: list[Recipe]) -> list[Recipe]:
+    """Candidates with what may be better than the best one tried as well, as long as something is."""
+    while ranking and not trials.session.interrupted.is_set() and (more := _further(task, trials, ranking[0])):
+        ranking = _rank(trials, [*ranking, *trials.race(more)])
+    return ranking
 
 
 def _states(task: Task, trials: Trials, linear: Sequence[Recipe]) -> int:
@@ -170,12 +178,27 @@ def _finalists(trials: Trials, ranking: Sequence[Recipe]) -> list[Recipe]:
         return []
     linear = next((recipe for recipe in ranking if is_linear(recipe)), None)
     if linear is not None and not _clearly_better(trials.of(ranking[0]), trials.of(linear)):
-        return [linear]
+        return [_simplest_linear(trials, linear)]
     near = [r for r in ranking if not is_linear(r) and trials.of(r).lowest <= NEAR * max(lowest, NEGLIGIBLE)]
     better = [r for r in near if linear is None or _clearly_better(trials.of(r), trials.of(linear))]
     risks = {recipe: math.hypot(trials.of(recipe).lowest, trials.spread(recipe)) for recipe in better}
     limit = CLOSE * max(min(risks.values()), NEGLIGIBLE)
     return [recipe for recipe in better if risks[recipe] <= limit][:FINALISTS]
+
+
+def _simplest_linear(trials: Trials, best: Recipe) -> Recipe:
+    """The linear candidate with the fewest states that is not worse than the best one by more than a standard error."""
+    tried = sorted(_linear_tried(trials), key=lambda recipe: recipe.structure.order)
+    return next(r for r in tried if r == best or _is_chance(trials.of(r), trials.of(best)))
+
+
+def _is_chance(worse: FoldCurves, better: FoldCurves) -> bool:
+    """Whether the mean of the folds' relative differences is within its standard error."""
+    count = len(worse.at_best)
+    if count != len(better.at_best) or count < 2 or not np.isfinite(worse.lowest):
+        return False
+    relative = np.log(np.maximum(worse.at_best, NEGLIGIBLE) / np.maximum(better.at_best, NEGLIGIBLE))
+    return bool(np.mean(relative) <= np.std(relative, ddof=1) / math.sqrt(count))
 
 
 def _clearly_better(best: FoldCurves, linear: FoldCurves) -> bool:
@@ -284,6 +307,8 @@ def _risk(trials: Trials, job: Job) -> float:
     The latter are simulated like new ones, from estimated initial states: all states must show in a few samples.
     """
     held_out = trials.of(job.recipe).lowest
+    if trials.runs_away(job):
+        return math.inf
     if not isinstance(job.recipe.holdout, Folds) or trials.task.plant is not None:
         return held_out
     own = trials.own_error(job)
@@ -304,10 +329,15 @@ def _models_of(trials: Trials, recipe: Recipe) -> list[Job]:
 
 def _linear_error(trials: Trials) -> tuple[Recipe, float] | None:
     """The linear candidate and its held-out error; None where none was tried to the end."""
-    tried = {job.recipe for job in trials.done if is_linear(job.recipe)}
-    errors = {recipe: trials.of(recipe).lowest for recipe in tried}
-    best = min(errors, key=lambda recipe: (errors[recipe], recipe.structure.order), default=None)
-    return None if best is None or not np.isfinite(errors[best]) else (best, errors[best])
+    best = min(_linear_tried(trials), key=lambda r: (trials.of(r).lowest, r.structure.order), default=None)
+    if best is None or not np.isfinite(trials.of(best).lowest):
+        return None
+    simplest = _simplest_linear(trials, best)
+    return simplest, trials.of(simplest).lowest
+
+
+def _linear_tried(trials: Trials) -> set[Recipe]:
+    return {job.recipe for job in trials.done if is_linear(job.recipe)}
 
 
 def _linear_folds(trials: Trials, linear: tuple[Recipe, float] | None) -> list[Job]:

@@ -26,7 +26,7 @@ from tausid.training.consensus import Panel
 from tausid.training.driver import Session, trainer_of
 from tausid.training.full_error import full_error
 from tausid.training.holdout import cut_folds
-from tausid.training.jobs import Job, Trial, cannot_train, failed, finished, job_key
+from tausid.training.jobs import Job, Trial, cannot_train, failed, finished, job_key, lasts
 from tausid.training.least_squares import iterate
 from tausid.training.parts import LevenbergMarquardt, RandomDynamics
 from tausid.training.pooling import NEGLIGIBLE, geometric_mean, pool, value_at
@@ -74,6 +74,8 @@ class Trials:
         # As they were trained: what is written, so that a resumed race is the same.
         self._trained: dict[Job, Trial] = {}
         self._own_errors: dict[Job, float] = {}
+        self._lasting: dict[Job, bool] = {}
+        self.must_last = True  # not where no candidate does: the plant itself runs away then
         self._begun: dict[Job, Future[Trial | None]] = {}  # not collected yet, those done ahead among them
         self._closed = self._alone = False
         self._cores = usable_cores()
@@ -154,9 +156,9 @@ class Trials:
         return compiled and by_lm and len(waiting) > 1 and steps > WORTH_PROCESSES
 
     def of(self, recipe: Recipe, folds: Iterable[int] | None = None) -> FoldCurves:
-        """What the trials of one candidate say together; infinite where one is missing."""
+        """What the trials of one candidate say together; infinite where one is missing, or runs away."""
         jobs = [Job(recipe, k) for k in (range(len(self.splits)) if folds is None else folds)]
-        if not jobs or any(job not in self.done for job in jobs):
+        if not jobs or any(job not in self.done or self.runs_away(job) for job in jobs):
             return NOTHING
         return pool([self.done[job].curve for job in jobs])
 
@@ -231,6 +233,15 @@ class Trials:
         folds = [self.done[job] for k in range(len(self.splits)) if (job := Job(recipe, k)) in self.done]
         models = [trial.model for trial in folds if trial.model is not None]
         return self.panel.compare(models).spread if len(models) > 1 else 0.0
+
+    def runs_away(self, job: Job) -> bool:
+        """Whether the model of a finished job must not, but does run away with longer inputs; found out once."""
+        model = self.done[job].model
+        if not self.must_last or model is None:
+            return False
+        if job not in self._lasting:
+            self._lasting[job] = lasts(model, self.task.problem.split.train)
+        return not self._lasting[job]
 
     def own_error(self, job: Job) -> float:
         """The error of a finished job on all training records, simulated like new ones; computed once."""
