@@ -302,7 +302,7 @@ def test_messages_say_how_far_a_model_can_be_trusted():
     assert describe_trust(Trust(0.031)) == "Held-out error 3.1 % of the outputs' standard deviation."
     said = describe_trust(Trust(0.031, 1.4, 8, 0.0123))
     assert said == (
-        "Held-out error 3.1 % of the outputs' standard deviation; the best linear model has 140 %. "
+        "Held-out error 3.1 % of the outputs' standard deviation; the linear model has 140 %. "
         "8 models trained independently agree within 1.2 % on other inputs."
     )
     assert describe_trust(Trust(0.1, 0.1)).endswith("; no nonlinear model is clearly better.")

@@ -148,7 +148,7 @@ def _beside_linear(trust: Trust) -> str:
         )
     if trust.held_out == trust.linear:
         return "; no nonlinear model is clearly better."
-    return f"; the best linear model has {_percent(trust.linear)}."
+    return f"; the linear model has {_percent(trust.linear)}."
 
 
 def _percent(share: float) -> str:

@@ -109,7 +109,7 @@ class Trust:
 
     Args:
         held_out: simulation error on held-out data, in deviations of the outputs; None without any.
-        linear: the same of the best linear model; None where none was tried.
+        linear: the same of the linear model that it is compared with; None where none was tried.
         members: how many models, trained independently, were compared.
         distance: how far their simulations lie apart with other inputs, in deviations of the outputs: the root mean
             square distance from their median, of the median member; None where there was one model only.
