@@ -93,7 +93,7 @@ def test_a_terminal_of_80_columns_shows_error_and_time_in_every_line():
     assert done == planned and " 0 s left" in lines[-1]
     for line in lines:
         assert len(line) <= 80
-        assert re.search(r"(held out|training error) [\d.]+.* s left", line), line
+        assert re.search(r"(held out|training error) [\d.]+.* (s left|time left unknown)", line), line
 
 
 def _read(terminal: int) -> bytes:

@@ -113,7 +113,9 @@ class TimeLeft:
         if finished == self.last and rest > 0:  # nothing was finished since: the time left counts down
             return
         done, self.last = finished - self.first, finished
-        seconds = (now - self.since) * rest / done if done else update.seconds_left
+        # What was finished first took as long as all of a start; of steps that are equally long that hardly matters.
+        before = math.nan if update.work else update.seconds_left
+        seconds = (now - self.since) * rest / done if done else before
         self.until = now + (0.0 if rest <= 0 else seconds)
 
     def at(self, now: float) -> float:
