@@ -113,7 +113,7 @@ class TimeLeft:
         if finished == self.last and rest > 0:  # nothing was finished since: the time left counts down
             return
         done, self.last = finished - self.first, finished
-        # What was finished first took as long as all of a start; of steps that are equally long that hardly matters.
+        # The first part of unequal work took the time of a start, too.
         before = math.nan if update.work else update.seconds_left
         seconds = (now - self.since) * rest / done if done else before
         self.until = now + (0.0 if rest <= 0 else seconds)

@@ -95,8 +95,8 @@ def _search(task: Task, trials: Trials, members: int) -> Found:
     count = max(_affordable(task) if is_searched(task) else 1, members)
     raced = trials.splits and (is_searched(task) or isinstance(task.problem.recipe.holdout, Folds))
     ranking = _race(task, trials, count) if raced else []
-    if ranking and trials.must_last and not np.isfinite(trials.of(ranking[0]).lowest):
-        trials.must_last = False
+    if ranking and not np.isfinite(trials.of(ranking[0]).lowest):
+        trials.must_last = False  # the plant itself may be unstable
         ranking = _race(task, trials, count)
     finalists = [task.problem.recipe] if not raced else _finalists(trials, ranking) if ranking else []
     fits = _final_fits(trials, finalists, count)

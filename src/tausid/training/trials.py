@@ -74,8 +74,8 @@ class Trials:
         # As they were trained: what is written, so that a resumed race is the same.
         self._trained: dict[Job, Trial] = {}
         self._own_errors: dict[Job, float] = {}
-        self._lasting: dict[Job, bool] = {}
-        self.must_last = True  # not where no candidate does: the plant itself runs away then
+        self._lasting: dict[Model, bool] = {}
+        self.must_last = True  # whether candidates that run away do not count
         self._begun: dict[Job, Future[Trial | None]] = {}  # not collected yet, those done ahead among them
         self._closed = self._alone = False
         self._cores = usable_cores()
@@ -239,9 +239,9 @@ class Trials:
         model = self.done[job].model
         if not self.must_last or model is None:
             return False
-        if job not in self._lasting:
-            self._lasting[job] = lasts(model, self.task.problem.split.train)
-        return not self._lasting[job]
+        if model not in self._lasting:
+            self._lasting[model] = lasts(model, self.task.problem.split.train)
+        return not self._lasting[model]
 
     def own_error(self, job: Job) -> float:
         """The error of a finished job on all training records, simulated like new ones; computed once."""
