@@ -269,6 +269,20 @@ def test_idle_cores_work_ahead_and_only_what_is_asked_for_counts():
     assert alone.race([bad, slow, other, good]) == [good, slow, other] and Job(bad, 1) not in begun
 
 
+def test_folds_of_the_only_candidate_run_side_by_side():
+    task = make_task(wiener_record(300), {"holdout": Folds(4)})
+    both = threading.Barrier(2)
+
+    class Pairs(Told):
+        def _do(self, job: Job) -> Trial:
+            both.wait(20)  # nobody goes on before two are here
+            return super()._do(job)
+
+    told = Pairs(task, lambda recipe, fold: 1.0)
+    told._cores = 2
+    assert told.race([task.problem.recipe]) == [task.problem.recipe] and len(told.done) == 4
+
+
 def test_a_fold_in_a_bad_minimum_is_trained_once_more_from_another_start():
     task = make_task(wiener_record(300), {"holdout": Folds(3)})
     linear, candidate, *_ = first_candidates(task)

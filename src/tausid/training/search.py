@@ -188,7 +188,7 @@ def _finalists(trials: Trials, ranking: Sequence[Recipe]) -> list[Recipe]:
 
 def _simplest_linear(trials: Trials, best: Recipe) -> Recipe:
     """The linear candidate with the fewest states that is not worse than the best one by more than a standard error."""
-    tried = sorted(_linear_tried(trials), key=lambda recipe: recipe.structure.order)
+    tried = sorted(_linear_tried(trials), key=lambda recipe: (recipe.structure.order, trials.of(recipe).lowest))
     return next(r for r in tried if r == best or _is_chance(trials.of(r), trials.of(best)))
 
 

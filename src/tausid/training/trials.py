@@ -113,7 +113,8 @@ class Trials:
         """
         waiting = sorted((job for job in jobs if job not in self.done), key=_brevity)
         self.progress.plan(waiting, self.done, later)
-        self._alone = len(waiting) == 1  # then it is done here, where its iterations are seen as they go
+        # What has no other beside it is done here, where its iterations are seen as they go.
+        self._alone = len(waiting) == 1 and ahead() is None
         if self._workers is None and self._cores > 1 and self._is_worth_processes(waiting):
             initargs = (self.task.fresh(),)
             self._workers = LocalWorkers(self._cores, initializer=_begin_worker, initargs=initargs, program=False)
@@ -180,8 +181,9 @@ class Trials:
         alive = list(candidates)
         for k in range(len(self.splits)):
             later = len(alive) * (len(self.splits) - k - 1)
-            self.run([Job(recipe, k) for recipe in alive], later, functools.partial(self._next_fold, alive, k))
-            self._repeat_stuck(alive, later)
+            ahead = functools.partial(self._next_fold, alive, k)
+            self.run([Job(recipe, k) for recipe in alive], later, ahead)
+            self._repeat_stuck(alive, later, ahead)
             if self.session.interrupted.is_set():
                 break
             errors = {recipe: self.of(recipe, range(k + 1)).lowest for recipe in {job.recipe for job in self.done}}
@@ -191,17 +193,19 @@ class Trials:
         return sorted(alive, key=lambda recipe: self.of(recipe).lowest)
 
     def _next_fold(self, alive: Sequence[Recipe], k: int) -> Job | None:
-        """The job of the next fold that will most likely be needed: that of the best candidate in this one."""
+        """The job of a later fold that will most likely be needed: that of the best candidate in this one, or of one
+        that is not done with it where no other is left."""
         errors = {r: self.of(r, range(k + 1)).lowest for r in alive if Job(r, k) in self.done}
-        jobs = [Job(recipe, k + 1) for recipe in sorted(errors, key=errors.__getitem__) if np.isfinite(errors[recipe])]
-        open_jobs = (job for job in jobs if job not in self.done and job not in self._begun)
-        return next(open_jobs, None) if k + 1 < len(self.splits) else None
+        ended = [recipe for recipe in sorted(errors, key=errors.__getitem__) if np.isfinite(errors[recipe])]
+        likely = [*ended, *(recipe for recipe in alive if recipe not in errors)]
+        jobs = (Job(recipe, fold) for fold in range(k + 1, len(self.splits)) for recipe in likely)
+        return next((job for job in jobs if job not in self.done and job not in self._begun), None)
 
-    def _repeat_stuck(self, candidates: Sequence[Recipe], later: int) -> None:
+    def _repeat_stuck(self, candidates: Sequence[Recipe], later: int, ahead: Callable[[], Job | None]) -> None:
         """Once more, from another start, what ended in a bad minimum: its training error is far above other folds'."""
         stuck = [job for recipe in candidates if not has_one_start(recipe) for job in self._stuck(recipe)]
         again = {job: dataclasses.replace(job, variant=1) for job in stuck}
-        self.run(list(again.values()), later)
+        self.run(list(again.values()), later, ahead)
         for job, other in again.items():
             if other in self.done and self.done[other].training_error < self.done[job].training_error:
                 self.done[job] = self.done[other]
