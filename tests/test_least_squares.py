@@ -12,6 +12,7 @@ from scipy.optimize import minimize
 
 import tausid
 from tausid import Record, recipes
+from tausid.engine.compiled import Samples
 from tausid.engine.networks import Network
 from tausid.engine.normal_equations import Normal, SquaredError
 from tausid.model.state_space import StateSpace
@@ -57,6 +58,14 @@ class Linear:
     def weighted(self, factors) -> Linear:
         f = factors.reshape(self.b.shape)
         return Linear(f[..., None] * self.A, f[..., None] * self.B, f * self.b)
+
+    @property
+    def samples(self) -> Samples:
+        nothing = np.zeros((self.b.size, 1))
+        return Samples(np.full(*self.b.shape), nothing, nothing, nothing, nothing[:, 0])
+
+    def cut(self, length) -> Linear:
+        return Linear(*(array.reshape(-1, length, *array.shape[2:]) for array in (self.A, self.B, self.b)))
 
     @property
     def dense(self) -> np.ndarray:

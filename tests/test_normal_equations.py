@@ -299,6 +299,14 @@ def test_the_normal_equations_are_those_of_the_dense_jacobian(name, engine, monk
     factors = np.random.default_rng(1).uniform(0.1, 1.0, residuals.shape)
     close(error.weighted(factors).cost(theta, x0), np.nansum((factors * residuals) ** 2), "weighted cost")
     close(error.cost(theta, x0), cost, "cost after another one was weighted")
+    # Stretches that begin with the states of the whole records go the same way.
+    stretches = error.cut(3)
+    lengths = stretches.samples.lengths
+    assert lengths.sum() == made.samples.lengths.sum() and lengths.max() <= 3
+    assert set(np.cumsum(made.samples.lengths)) <= set(np.cumsum(lengths))
+    begin = known.x[np.cumsum(lengths) - lengths]
+    close(stretches.cost(theta, begin), cost, "cost of stretches")
+    close(stretches.states(theta, begin), known.x, "states of stretches")
 
 
 def test_the_grid_is_not_flat():

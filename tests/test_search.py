@@ -243,6 +243,17 @@ def test_candidates_that_stay_far_behind_are_not_tried_to_the_end():
     assert first > second > third  # one fold alone may be unlike the others
 
 
+def test_where_the_best_candidate_fails_late_those_that_it_left_behind_go_on():
+    task = make_task(wiener_record(300), {"holdout": Folds(4)})
+    linear, best, good, bad, *_ = first_candidates(task)
+    errors = {linear: 5.0, best: 1.0, good: 3.0, bad: 9.0}
+    told = Told(task, lambda recipe, fold: np.inf if (recipe, fold) == (best, 2) else errors[recipe])
+    assert told.race([linear, best, good, bad]) == [good, linear]
+    # It was given up meanwhile, and is no choice any more; what it was far better than is compared with the others.
+    assert {job.fold for job in told.done if job.recipe == best} == {0, 1, 2}
+    assert {job.fold for job in told.done if job.recipe == bad} == {0, 1}
+
+
 def test_idle_cores_work_ahead_and_only_what_is_asked_for_counts():
     task = make_task(wiener_record(300), {"holdout": Folds(2)})
     _, good, slow, other, bad, *_ = first_candidates(task)

@@ -77,6 +77,11 @@ class Samples:
         """The same records with the error of each output times a factor."""
         return replace(self, w=self.w * factors)
 
+    def cut(self, length: int) -> Samples:
+        """The same samples as records of about this length at most, each with an initial state of its own."""
+        parts = [np.diff(np.linspace(0, n, -(-n // length) + 1).astype(np.int64)) for n in self.lengths.tolist()]
+        return replace(self, lengths=np.concatenate(parts))
+
     def residuals(self, y: Float[np.ndarray, "N ny"]) -> list[Float[np.ndarray, "_ ny"]]:
         """Simulated minus measured outputs of each record, weighted; NaN where nothing was measured."""
         errors = np.where(self.w > 0, self.w * (y - self.y), np.nan)
@@ -285,6 +290,10 @@ class CompiledError:
     def weighted(self, factors: Float[np.ndarray, "N ny"]) -> CompiledError:
         """The same error with each of these residuals times a positive factor."""
         return replace(self, samples=self.samples.weighted(factors))
+
+    def cut(self, length: int) -> CompiledError:
+        """The same error over stretches of about this length at most, each with an initial state of its own."""
+        return replace(self, samples=self.samples.cut(length))
 
 
 class OneStep:

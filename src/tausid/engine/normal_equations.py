@@ -7,11 +7,14 @@ Two implementations pass one test grid: `compiled.CompiledError`, for what the l
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
 from tausid.shapes import Float
+
+if TYPE_CHECKING:
+    from tausid.engine.compiled import Samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +45,10 @@ class SquaredError(Protocol):
     A function of the parameters theta and of the initial state x0 of each record, in double precision.
     """
 
+    @property
+    def samples(self) -> Samples:
+        """The records."""
+
     def cost(self, theta: Float[np.ndarray, "P"], x0: Float[np.ndarray, "B nx"]) -> float:
         """The mean squared error; infinite where a simulation diverges."""
 
@@ -63,3 +70,6 @@ class SquaredError(Protocol):
 
     def weighted(self, factors: Float[np.ndarray, "N ny"]) -> SquaredError:
         """The same error with each of these residuals times a positive factor."""
+
+    def cut(self, length: int) -> SquaredError:
+        """The same error over stretches of about this length at most, each with an initial state of its own."""

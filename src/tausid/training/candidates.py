@@ -27,12 +27,14 @@ class Kind:
         activation: of hidden units.
         nonlinear_g: whether g is nonlinear.
         random: whether the weights start from random dynamics, not from the linear approximation.
+        stretches: whether they start from short stretches of the records.
     """
 
     network: str | None = None
     activation: str = "leaky_relu"
     nonlinear_g: bool = False
     random: bool = False
+    stretches: bool = False
 
     def apply(self, recipe: Recipe, nx: int | None = None) -> Recipe:
         """A recipe with this kind of network, and so many states."""
@@ -42,6 +44,8 @@ class Kind:
         else:
             structure |= {"network": self.network, "nonlinear_g": self.nonlinear_g}
         start = RandomDynamics() if self.random else recipe.start
+        if self.stretches and isinstance(start, FromLinear):
+            start = dataclasses.replace(start, stretches=True)
         return dataclasses.replace(recipe.with_structure(**structure), start=start)
 
 
@@ -54,6 +58,8 @@ KINDS = (
     Kind("mlp", "tanh", True, random=True),
     Kind("mlp", "tanh", False, random=True),
     Kind("polynomial"),
+    Kind("mlp", "tanh", stretches=True),
+    Kind("polynomial", stretches=True),
 )
 
 
@@ -133,6 +139,13 @@ def larger_candidates(task: Task, best: Recipe, most_states: int) -> list[Recipe
 def is_linear(recipe: Recipe) -> bool:
     """Whether nothing is nonlinear."""
     return recipe.structure.network == "mlp" and not recipe.structure.hidden
+
+
+def is_stretched(recipe: Recipe) -> bool:
+    """Whether a network starts from short stretches of the records: with any number of states it may find what no other
+    candidate does."""
+    start = recipe.start
+    return isinstance(start, FromLinear) and start.stretches and recipe.structure.network == "mlp"
 
 
 def has_one_start(recipe: Recipe) -> bool:

@@ -77,6 +77,10 @@ class FullError:
         """What an iteration from a point lowers, and the point with its cost by that."""
         return reweighted(self.squares, point) if self.robust else (self.squares, point)
 
+    def over(self, squares: SquaredError) -> FullError:
+        """The same for another error of the same parameters."""
+        return dataclasses.replace(self, squares=squares)
+
     def states(self, point: Point) -> Float[np.ndarray, "N nx"]:
         """States at the samples of all records, one after the other."""
         return self.squares.states(point.theta, point.x0)[np.concatenate(self.places)]

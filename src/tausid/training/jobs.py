@@ -79,8 +79,8 @@ def job_key(job: Job) -> str:
     """What tells a job from others of the same fit, for its file."""
     structure, start = job.recipe.structure, job.recipe.start
     parts = (structure.order, structure.network, structure.hidden, structure.activation, bool(structure.nonlinear_g))
-    independent = getattr(job.recipe.trainer, "independent", None)
-    return repr((*parts, start.kind, independent, job.fold, job.variant, job.steps, job.loss, job.begin, job.further))
+    begins = (start.kind, getattr(start, "stretches", False), getattr(job.recipe.trainer, "independent", None))
+    return repr((*parts, *begins, job.fold, job.variant, job.steps, job.loss, job.begin, job.further))
 
 
 def endures(model: Model, records: Sequence[Record]) -> bool:

@@ -171,7 +171,7 @@ def _start_of(problem: Problem) -> str:
     if problem.initial_model.physics is not None:
         return "known equations as they are"
     start = problem.recipe.start
-    linear = isinstance(start, FromLinear) and start.nonlinear == "zero"
+    linear = isinstance(start, FromLinear) and start.nonlinear == "zero" and not start.stretches
     return "linear model" if linear else "model that training began with"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tausid.checks import check_choice, check_number, check_whole
+from tausid.checks import check_choice, check_flag, check_number, check_whole
 from tausid.errors import ConfigError
 from tausid.model.build import Weights
 from tausid.model.structure import AUTO, Integration, Structure
@@ -25,6 +25,8 @@ class FromLinear:
             `random`.
         weight_range: other weights are uniform in [-weight_range, weight_range].
         bias_range: biases are uniform in [-bias_range, bias_range].
+        stretches: whether Levenberg-Marquardt begins with short stretches of the records, each with an initial state of
+            its own, that grow step by step: for plants that are strongly nonlinear and hardly damped.
 
     Raises:
         ConfigError: a setting breaks its rule.
@@ -34,9 +36,11 @@ class FromLinear:
     nonlinear: str = "zero"
     weight_range: float = 1.0
     bias_range: float = 1.0
+    stretches: bool = False
 
     def __post_init__(self) -> None:
         check_choice("nonlinear", self.nonlinear, ("zero", "random"))
+        check_flag("stretches", self.stretches)
         check_number("weight_range", self.weight_range, positive=True)
         check_number("bias_range", self.bias_range)
 

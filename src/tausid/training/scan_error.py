@@ -120,6 +120,10 @@ class ScanError:
         """The same error with each of these residuals times a positive factor."""
         return dataclasses.replace(self, samples=self.samples.weighted(factors))
 
+    def cut(self, length: int) -> ScanError:
+        """The same error over stretches of about this length at most, each with an initial state of its own."""
+        return dataclasses.replace(self, samples=self.samples.cut(length))
+
     @cached_property
     def _program(self) -> _Program:
         with jax.enable_x64(True):

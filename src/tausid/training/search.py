@@ -17,6 +17,7 @@ from tausid.training.candidates import (
     has_one_start,
     is_linear,
     is_searched,
+    is_stretched,
     larger_candidates,
     linear_candidates,
     resized_candidates,
@@ -127,11 +128,13 @@ def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
     linear = _grow(task, trials, trials.race(linear_candidates(task, trials.most_states)))
     unknown = not linear or not trials.of(linear[0]).lowest < SAYS_NOTHING
     trials.progress.to_come = later
-    ranking = trials.race(first_candidates(task, None if unknown else _states(task, trials, linear)))
+    first = first_candidates(task, _states(task, trials, linear) if linear else None)
+    ranking = trials.race(first)
     trials.progress.to_come = final_fits
     kinds = [recipe for recipe in ranking if not is_linear(recipe)]
     best = [kind for kind in kinds if trials.of(kind).lowest <= CLOSE * trials.of(kinds[0]).lowest][:KINDS_TO_VARY]
-    varied = [*resized_candidates(task, best, trials.most_states, unknown=unknown), *with_less_decay(task, best)]
+    to_resize = list(dict.fromkeys([*best, *filter(is_stretched, first)]))
+    varied = [*resized_candidates(task, to_resize, trials.most_states, unknown=unknown), *with_less_decay(task, best)]
     ranking = _grow(task, trials, _rank(trials, [*linear, *ranking, *trials.race(varied)]))
     return [] if trials.session.interrupted.is_set() else ranking
 

@@ -28,7 +28,7 @@ from tausid.training.full_error import full_error
 from tausid.training.holdout import cut_folds
 from tausid.training.jobs import Job, Trial, cannot_train, failed, finished, job_key, lasts
 from tausid.training.least_squares import iterate
-from tausid.training.parts import LevenbergMarquardt, RandomDynamics
+from tausid.training.parts import FromLinear, LevenbergMarquardt, RandomDynamics
 from tausid.training.pooling import NEGLIGIBLE, geometric_mean, pool, value_at
 from tausid.training.problem import Problem, recipe_score
 from tausid.training.processes import LocalWorkers, usable_cores
@@ -37,6 +37,7 @@ from tausid.training.resolve import Task
 from tausid.training.result import FoldCurves
 from tausid.training.run_state import RunState, Status
 from tausid.training.search_progress import SearchProgress
+from tausid.training.stretched_start import join_stretches
 from tausid.training.stretches import every_needed
 
 # A candidate is given up where one, two, three folds leave it behind by these factors. One fold may be unlike others:
@@ -176,8 +177,15 @@ class Trials:
     def race(self, candidates: Sequence[Recipe]) -> list[Recipe]:
         """Try candidates fold by fold, those far behind the best of all so far not to the end; the best first.
 
-        Linear ones are compared with each other: the best of them is what others must be better than.
+        Linear ones are compared with each other: the best of them is what others must be better than. Where none but
+        these is left, as the best one failed in a later fold, those that it had left behind go on without it.
         """
+        ranking, rest = self._race(candidates), [recipe for recipe in candidates if not self._fails(recipe)]
+        left = any(not is_linear(recipe) and np.isfinite(self.of(recipe).lowest) for recipe in ranking)
+        others = len(rest) < len(candidates) and not all(map(is_linear, rest))
+        return self.race(rest) if others and not left and not self.session.interrupted.is_set() else ranking
+
+    def _race(self, candidates: Sequence[Recipe]) -> list[Recipe]:
         alive = list(candidates)
         for k in range(len(self.splits)):
             later = len(alive) * (len(self.splits) - k - 1)
@@ -186,11 +194,17 @@ class Trials:
             self._repeat_stuck(alive, later, ahead)
             if self.session.interrupted.is_set():
                 break
-            errors = {recipe: self.of(recipe, range(k + 1)).lowest for recipe in {job.recipe for job in self.done}}
+            tried = {job.recipe for job in self.done}
+            errors = {r: np.inf if self._fails(r) else self.of(r, range(k + 1)).lowest for r in tried}
             ranking = sorted((recipe for recipe in alive if not is_linear(recipe)), key=errors.__getitem__)
             best = [recipe for recipe in ranking[:GO_ON] if k == 0 and np.isfinite(errors[recipe])]
             alive = [recipe for recipe in alive if recipe in best or not _hopeless(recipe, errors, k)]
         return sorted(alive, key=lambda recipe: self.of(recipe).lowest)
+
+    def _fails(self, recipe: Recipe) -> bool:
+        """Whether a candidate diverges, or runs away, in a fold that it was tried on."""
+        folds = [k for k in range(len(self.splits)) if Job(recipe, k) in self.done]
+        return not all(np.isfinite(self.of(recipe, [k]).lowest) for k in folds)
 
     def _next_fold(self, alive: Sequence[Recipe], k: int) -> Job | None:
         """The job of a later fold that will most likely be needed: that of the best candidate in this one, or of one
@@ -320,12 +334,7 @@ class Trials:
 
     def _train(self, problem: Problem, job: Job) -> RunState | None:
         """Train to the end; the best of several random starts goes on after some iterations."""
-        step, start = trainer_of(problem).step, problem.recipe.start
-        if job.begin is not None:
-            weights: StateSpace | None = self.model(Job(job.recipe, job.begin)).state_space
-        else:
-            weights = self._best_start(problem, start.count) if isinstance(start, RandomDynamics) else None
-        run = self.session.begin(problem, weights)
+        step, run = trainer_of(problem).step, self.session.begin(problem, self._start(problem, job))
         if problem.stop == 0:
             return dataclasses.replace(run, status=Status.COMPLETED)
         while run.status == Status.RUNNING:
@@ -334,6 +343,18 @@ class Trials:
             run = step(problem, run)
             self.progress.iterations[job] = run.step
         return run
+
+    def _start(self, problem: Problem, job: Job) -> StateSpace | None:
+        """The weights that a job begins with; None for those of its problem."""
+        start = problem.recipe.start
+        if job.begin is not None:
+            return self.model(Job(job.recipe, job.begin)).state_space
+        if isinstance(start, RandomDynamics):
+            return self._best_start(problem, start.count)
+        if isinstance(start, FromLinear) and start.stretches and isinstance(problem.recipe.trainer, LevenbergMarquardt):
+            shortest = problem.recipe.structure.estimated_samples()
+            return join_stretches(full_error(problem), problem.first_weights, shortest, self._is_over)
+        return None
 
     def _is_over(self) -> bool:
         """Whether nobody waits for jobs any more."""
