@@ -124,11 +124,18 @@ def test_a_key_of_another_trainer_or_start_says_which_recipe_has_it(key):
 # Parts that go together
 
 
+ENCODED = {"structure": tausid.Structure(initial_state="encoder")}
+
+
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
         ({"trainer": tausid.Adam()}, "`initial_state` must be 'encoder' where Adam trains"),
         ({"structure": tausid.Structure(dae=True)}, "`dae` must be false with Levenberg-Marquardt"),
+        (
+            {"start": tausid.FromLinear(stretches=True), "trainer": tausid.Adam(), **ENCODED},
+            "`stretches` must be false where Adam trains on windows",
+        ),
         (
             {"structure": tausid.Structure(initial_state="encoder", encoder="mlp"), "start": tausid.Random()},
             "`encoder` must be 'residual' where its linear part is fitted to states",

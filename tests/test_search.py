@@ -29,6 +29,7 @@ from tausid.training.candidates import (
     larger_candidates,
     linear_candidates,
     resized_candidates,
+    stretched_candidates,
     with_less_decay,
 )
 from tausid.training.checkpoint import StoredTrial, load_trials, save_trials
@@ -87,6 +88,18 @@ def test_all_kinds_of_networks_and_starts_are_candidates():
     assert any(isinstance(recipe.start, RandomDynamics) and recipe.structure.nonlinear_g for recipe in first)
     assert {recipe.structure.nx for recipe in first} == {task.problem.recipe.structure.nx}
     assert len({job_key(Job(recipe, 0)) for recipe in first}) == len(first)
+
+
+def test_some_kinds_start_from_short_stretches_where_there_is_a_search():
+    found = stretched_candidates(make_task(), 2)
+    assert [kinds_of(recipe) for recipe in found] == [
+        ("mlp", "tanh", False, "from-linear"), ("polynomial", "leaky_relu", False, "from-linear"),
+    ]  # fmt: skip
+    assert all(recipe.start.stretches and recipe.structure.nx == 2 for recipe in found)
+    assert not {job_key(Job(recipe, 0)) for recipe in found} & {
+        job_key(Job(r, 0)) for r in first_candidates(make_task())
+    }
+    assert stretched_candidates(make_task(settings={"search": "fixed", "structure.nx": 2}), 2) == []
 
 
 @pytest.mark.parametrize(

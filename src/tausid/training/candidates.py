@@ -58,9 +58,8 @@ KINDS = (
     Kind("mlp", "tanh", True, random=True),
     Kind("mlp", "tanh", False, random=True),
     Kind("polynomial"),
-    Kind("mlp", "tanh", stretches=True),
-    Kind("polynomial", stretches=True),
 )
+STRETCHED = (Kind("mlp", "tanh", stretches=True), Kind("polynomial", stretches=True))
 
 
 def is_searched(task: Task) -> bool:
@@ -82,6 +81,14 @@ def first_candidates(task: Task, nx: int | None = None) -> list[Recipe]:
     order = nx or recipe.structure.order
     kinds = (LINEAR, *(kind for kind in KINDS if _is_open(task, kind)))
     found = dict.fromkeys(kind.apply(recipe, order) for kind in kinds)
+    return [recipe for recipe in found if _is_small(task, recipe)]
+
+
+def stretched_candidates(task: Task, nx: int) -> list[Recipe]:
+    """Where there is a search, kinds with so many states that start from short stretches of the records."""
+    if not is_searched(task):
+        return []
+    found = [kind.apply(task.problem.recipe, nx) for kind in STRETCHED if _is_open(task, kind)]
     return [recipe for recipe in found if _is_small(task, recipe)]
 
 
@@ -139,13 +146,6 @@ def larger_candidates(task: Task, best: Recipe, most_states: int) -> list[Recipe
 def is_linear(recipe: Recipe) -> bool:
     """Whether nothing is nonlinear."""
     return recipe.structure.network == "mlp" and not recipe.structure.hidden
-
-
-def is_stretched(recipe: Recipe) -> bool:
-    """Whether a network starts from short stretches of the records: with any number of states it may find what no other
-    candidate does."""
-    start = recipe.start
-    return isinstance(start, FromLinear) and start.stretches and recipe.structure.network == "mlp"
 
 
 def has_one_start(recipe: Recipe) -> bool:

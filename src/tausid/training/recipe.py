@@ -74,6 +74,11 @@ class Recipe:
             self._check_plain_encoder()
         if isinstance(self.trainer, LevenbergMarquardt) and self.structure.dae:
             raise ConfigError("`dae` must be false with Levenberg-Marquardt, which has no such penalty; got true.")
+        if isinstance(self.trainer, Adam) and isinstance(self.start, FromLinear) and self.start.stretches:
+            raise ConfigError(
+                "`stretches` must be false where Adam trains on windows, which are stretches already; got true. Leave "
+                "it out, or train by Levenberg-Marquardt."
+            )
 
     def _check_plain_encoder(self) -> None:
         if isinstance(self.trainer, LevenbergMarquardt) or isinstance(self.start, FromLinear):

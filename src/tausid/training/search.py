@@ -17,10 +17,10 @@ from tausid.training.candidates import (
     has_one_start,
     is_linear,
     is_searched,
-    is_stretched,
     larger_candidates,
     linear_candidates,
     resized_candidates,
+    stretched_candidates,
     with_less_decay,
 )
 from tausid.training.consensus import Consensus
@@ -48,6 +48,8 @@ AS_GOOD = 0.98
 NEAR, CLOSE, FINALISTS, FINAL_FITS = 1.3, 1.1, 3, 5
 # Held-out error of the linear model beyond which it does not say how many states there are.
 SAYS_NOTHING = 0.5
+# Held-out error of the best candidate from whole records beyond which others start from short stretches of them.
+EXPLAINED = 0.1
 # Kinds of networks as close, with which other numbers of states and less weight decay are tried, at most.
 KINDS_TO_VARY = 2
 # Samples of all outputs in all final fits together, beyond which there are fewer of them.
@@ -129,11 +131,14 @@ def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
     unknown = not linear or not trials.of(linear[0]).lowest < SAYS_NOTHING
     trials.progress.to_come = later
     first = first_candidates(task, _states(task, trials, linear) if linear else None)
-    ranking = trials.race(first)
+    ranking, stretched = trials.race(first), []
+    if ranking and not trials.of(ranking[0]).lowest < EXPLAINED:
+        stretched = stretched_candidates(task, first[0].structure.order)
+        ranking = _rank(trials, [*ranking, *trials.race(stretched)])
     trials.progress.to_come = final_fits
     kinds = [recipe for recipe in ranking if not is_linear(recipe)]
     best = [kind for kind in kinds if trials.of(kind).lowest <= CLOSE * trials.of(kinds[0]).lowest][:KINDS_TO_VARY]
-    to_resize = list(dict.fromkeys([*best, *filter(is_stretched, first)]))
+    to_resize = list(dict.fromkeys([*best, *stretched[:1]]))
     varied = [*resized_candidates(task, to_resize, trials.most_states, unknown=unknown), *with_less_decay(task, best)]
     ranking = _grow(task, trials, _rank(trials, [*linear, *ranking, *trials.race(varied)]))
     return [] if trials.session.interrupted.is_set() else ranking
