@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import comb
 
 from tausid.model.structure import AUTO, Structure
+from tausid.training.full_error import is_compiled
 from tausid.training.parts import BY_RESIDUALS, FromLinear, LevenbergMarquardt, RandomDynamics, Search
 from tausid.training.recipe import Recipe
 from tausid.training.resolve import Task
@@ -85,8 +86,9 @@ def first_candidates(task: Task, nx: int | None = None) -> list[Recipe]:
 
 
 def stretched_candidates(task: Task, nx: int) -> list[Recipe]:
-    """Where there is a search, kinds with so many states that start from short stretches of the records."""
-    if not is_searched(task):
+    """Where there is a search, kinds with so many states that start from short stretches of the records; none where JAX
+    would compile a program for each length."""
+    if not is_searched(task) or not is_compiled(task.problem.initial_model):
         return []
     found = [kind.apply(task.problem.recipe, nx) for kind in STRETCHED if _is_open(task, kind)]
     return [recipe for recipe in found if _is_small(task, recipe)]

@@ -106,7 +106,7 @@ def _make(problem: Problem) -> FullError:
     weights = mean_one(problem.recipe.trainer.output_weights)
     samples, places = join_records(records, model.scaling, model.longest_step, model.integrator, weights)
     parameters: Parameters
-    if why_not_compiled(model.state_space, Engine(model.integration.engine)) or model.state_space.tau.trainable:
+    if not is_compiled(model):
         from tausid.training.scan_error import ScanError
 
         parameters = ScanError.of(model, samples)
@@ -121,6 +121,12 @@ def _make(problem: Problem) -> FullError:
         encoder = encoder_fit(problem)
     robust = problem.recipe.trainer.robust
     return FullError(squares, parameters, _decay(problem, parameters), places, encoder, robust)
+
+
+def is_compiled(model: Model) -> bool:
+    """Whether the compiled library has the error of a model; JAX compiles a program for each length of records."""
+    weights = model.state_space
+    return why_not_compiled(weights, Engine(model.integration.engine)) is None and not weights.tau.trainable
 
 
 @dataclass(frozen=True, eq=False)

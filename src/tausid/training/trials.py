@@ -13,10 +13,8 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ThreadPo
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from tausid.engine.choice import Engine
 from tausid.errors import DataError
 from tausid.model.arrays import fill_arrays
-from tausid.model.free_run import why_not_compiled
 from tausid.model.model import Model
 from tausid.model.state_space import StateSpace
 from tausid.model.structure import SAMPLES_PER_STATE
@@ -24,7 +22,7 @@ from tausid.training.candidates import has_one_start, is_linear
 from tausid.training.checkpoint import load_trials, save_trials
 from tausid.training.consensus import Panel
 from tausid.training.driver import Session, trainer_of
-from tausid.training.full_error import full_error
+from tausid.training.full_error import full_error, is_compiled
 from tausid.training.holdout import cut_folds
 from tausid.training.jobs import Job, Trial, cannot_train, failed, finished, job_key, lasts
 from tausid.training.least_squares import iterate
@@ -152,7 +150,7 @@ class Trials:
     def _is_worth_processes(self, waiting: Sequence[Job]) -> bool:
         """Whether there is more to do than processes need to begin; JAX would compile in each of them."""
         problem = self.task.problem
-        compiled = why_not_compiled(problem.first_weights, Engine(problem.recipe.integration.engine)) is None
+        compiled = is_compiled(problem.initial_model)
         by_lm = isinstance(problem.recipe.trainer, LevenbergMarquardt)
         steps = sum(problem.recipe.trainer.most * self.progress.samples(job.fold) for job in waiting)
         return compiled and by_lm and len(waiting) > 1 and steps > WORTH_PROCESSES
@@ -351,7 +349,7 @@ class Trials:
             return self.model(Job(job.recipe, job.begin)).state_space
         if isinstance(start, RandomDynamics):
             return self._best_start(problem, start.count)
-        if isinstance(start, FromLinear) and start.stretches and isinstance(problem.recipe.trainer, LevenbergMarquardt):
+        if isinstance(start, FromLinear) and start.stretches:
             shortest = problem.recipe.structure.estimated_samples()
             return join_stretches(full_error(problem), problem.first_weights, shortest, self._is_over)
         return None
