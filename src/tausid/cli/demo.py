@@ -26,7 +26,7 @@ def run_demo(out: Path, iterations: int | None = None) -> None:
     """Identify the tanks, print tau and scores, write model, simulation, picture and report."""
     check_writable(out)
     data = load_tanks()
-    _say("Fitting a model to the training record; this takes a minute or two ...")
+    _say("Fitting a model to the training record; this takes some ten seconds ...")
     changes: dict[str, Any] = {} if iterations is None else {"settings": {"trainer.iterations": iterations}}
     result = tausid.fit(data.train, seed=0, **changes)
     if result.status == Status.INTERRUPTED:
