@@ -138,8 +138,8 @@ def _race(task: Task, trials: Trials, final_fits: int) -> list[Recipe]:
     trials.progress.to_come = final_fits
     kinds = [recipe for recipe in ranking if not is_linear(recipe)]
     best = [kind for kind in kinds if trials.of(kind).lowest <= CLOSE * trials.of(kinds[0]).lowest][:KINDS_TO_VARY]
-    to_resize = list(dict.fromkeys([*best, *stretched[:1]]))
-    varied = [*resized_candidates(task, to_resize, trials.most_states, unknown=unknown), *with_less_decay(task, best)]
+    resized = resized_candidates(task, [*best, *stretched[:1]], trials.most_states, unknown=unknown)
+    varied = [*resized, *with_less_decay(task, best)]
     ranking = _grow(task, trials, _rank(trials, [*linear, *ranking, *trials.race(varied)]))
     return [] if trials.session.interrupted.is_set() else ranking
 

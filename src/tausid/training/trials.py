@@ -331,7 +331,7 @@ class Trials:
         return self._do(job)
 
     def _train(self, problem: Problem, job: Job) -> RunState | None:
-        """Train to the end; the best of several random starts goes on after some iterations."""
+        """Train to the end; None after an interruption."""
         step, run = trainer_of(problem).step, self.session.begin(problem, self._start(problem, job))
         if problem.stop == 0:
             return dataclasses.replace(run, status=Status.COMPLETED)
